@@ -1,0 +1,69 @@
+"""EDNS(0): the OPT record and what a client may be sent over UDP (RFC 6891)."""
+
+from nxdns.dns.packet import Packet, Record
+
+MAX_DATAGRAM = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
+MIN_PAYLOAD = 512  # RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
+DO = 0x8000  # RFC 3225 §3: the first of the 16 flag bits in the OPT's TTL
+
+
+class OptError(ValueError):
+    """An OPT record that is malformed, misplaced or not alone; RFC 6891 §6.1.1 asks for FORMERR."""
+
+
+class Opt:
+    """What one OPT record says."""
+
+    __slots__ = ("dnssec_ok", "extended_rcode", "options", "payload_size", "version")
+
+    def __init__(
+        self, payload_size: int, extended_rcode: int, version: int, dnssec_ok: bool, options: bytes
+    ) -> None:
+        self.payload_size = payload_size
+        #: The upper eight bits of the RCODE.
+        self.extended_rcode = extended_rcode
+        self.version = version
+        self.dnssec_ok = dnssec_ok
+        #: OPTION-CODE, OPTION-LENGTH, OPTION-DATA, repeated; as they came.
+        self.options = options
+
+
+def parse_opt(record: Record) -> Opt:
+    """Decode one OPT record (RFC 6891 §6.1.2, §6.1.3).
+
+    Raises OptError when its owner is not the root or its RDATA does not parse as options.
+    """
+    if not record.root_owner:
+        raise OptError("the owner of an OPT record must be the root")
+    options = record.rdata
+    offset = 0
+    while offset < len(options):
+        if offset + 4 > len(options):
+            raise OptError("an OPT option ends within its head")
+        offset += 4 + (options[offset + 2] << 8 | options[offset + 3])
+    if offset != len(options):
+        raise OptError("an OPT option runs off its RDATA")
+    ttl = record.ttl
+    return Opt(record.rclass, ttl >> 24, ttl >> 16 & 0xFF, bool(ttl & DO), options)
+
+
+def find_opt(packet: Packet) -> Opt | None:
+    """The one OPT of ``packet``, or None when it has none.
+
+    Raises OptError for one outside the additional section, a second one, or a malformed one.
+    """
+    record = packet.opt_record()
+    if record is None:
+        return None
+    if packet.opt_misplaced:
+        raise OptError("an OPT record outside the additional section")
+    if packet.opt_count > 1:
+        raise OptError(f"{packet.opt_count} OPT records")
+    return parse_opt(record)
+
+
+def udp_limit(opt: Opt | None) -> int:
+    """The largest UDP reply in bytes that a client with this OPT takes from us."""
+    if opt is None:
+        return MIN_PAYLOAD
+    return min(max(opt.payload_size, MIN_PAYLOAD), MAX_DATAGRAM)

@@ -1,0 +1,115 @@
+"""Walk a whole message by offset, decoding no RDATA (RFC 1035 §4.1).
+
+This is the hot path: every query and every response passes it once, so it is one loop over
+bytes and builds one object.
+"""
+
+import struct
+
+from nxdns.dns.header import HEADER_LENGTH, Header, Truncated, WalkError, unpack_header
+from nxdns.dns.name import NameLengths, skip_name
+from nxdns.dns.question import Question
+
+OPT = 41  # dnspython's RdataType.OPT as a plain integer: an enumeration costs on this path
+RECORD_FIXED = 10  # TYPE, CLASS, TTL and RDLENGTH behind the owner name
+_FIRST_QUESTION_POINTER = 0xC0  # with HEADER_LENGTH in the second octet: the usual owner name
+
+unpack_record = struct.Struct("!HHIH").unpack_from
+
+
+class Record:
+    """Where one resource record stands in its message."""
+
+    __slots__ = ("rclass", "rdata", "root_owner", "rtype", "ttl")
+
+    def __init__(self, wire: bytes, start: int, fixed: int) -> None:
+        """``start`` is the offset of the owner name, ``fixed`` that of TYPE."""
+        self.rtype, self.rclass, self.ttl, length = unpack_record(wire, fixed)
+        self.root_owner = fixed == start + 1
+        self.rdata = wire[fixed + RECORD_FIXED : fixed + RECORD_FIXED + length]
+
+
+class Packet(Header):
+    """A message whose every section was walked to its end."""
+
+    __slots__ = (
+        "opt_count",
+        "opt_fixed",
+        "opt_misplaced",
+        "opt_start",
+        "question_end",
+        "wire",
+    )
+
+    wire: bytes
+    question_end: int
+    """Offset behind the first question; that of the header's end when there is none."""
+    opt_count: int
+    """OPT records in all sections; ``opt_start`` and ``opt_fixed`` are offsets in the first."""
+    opt_start: int
+    opt_fixed: int
+    opt_misplaced: bool
+    """Whether an OPT record stands outside the additional section (RFC 6891 §6.1.1)."""
+
+    def question(self) -> Question:
+        """The first question. Only to be called when QDCOUNT is not 0."""
+        return Question(self.wire, self.question_end)
+
+    def opt_record(self) -> Record | None:
+        """The first OPT record, wherever it stands."""
+        if not self.opt_count:
+            return None
+        return Record(self.wire, self.opt_start, self.opt_fixed)
+
+
+def parse(wire: bytes) -> Packet:
+    """Walk ``wire``: header, every question, every record of every section.
+
+    Raises Truncated when it ends in the middle of a structure, and WalkError for anything else
+    that cannot be walked, bytes behind the last record included.
+    """
+    size = len(wire)
+    if size < HEADER_LENGTH:
+        raise Truncated(f"a header has {HEADER_LENGTH} bytes, not {size}")
+    packet = Packet(*unpack_header(wire))
+    packet.wire = wire
+    packet.opt_count = packet.opt_start = packet.opt_fixed = 0
+    packet.opt_misplaced = False
+    known: NameLengths = {}
+
+    offset = HEADER_LENGTH
+    packet.question_end = offset
+    for index in range(packet.qdcount):
+        offset = skip_name(wire, offset, known) + 4
+        if offset > size:
+            raise Truncated("the message ends within a question")
+        if index == 0:
+            packet.question_end = offset
+
+    first_additional = packet.ancount + packet.nscount
+    named = packet.qdcount > 0
+    try:
+        for index in range(first_additional + packet.arcount):
+            start = offset
+            octet = wire[offset]
+            if octet == 0:
+                offset += 1
+            elif octet == _FIRST_QUESTION_POINTER and wire[offset + 1] == HEADER_LENGTH and named:
+                offset += 2  # the first question's name, which was walked above
+            else:
+                offset = skip_name(wire, offset, known)
+            if wire[offset + 1] == OPT and wire[offset] == 0:
+                if packet.opt_count == 0:
+                    packet.opt_start = start
+                    packet.opt_fixed = offset
+                packet.opt_count += 1
+                if index < first_additional:
+                    packet.opt_misplaced = True
+            offset += RECORD_FIXED + (wire[offset + 8] << 8 | wire[offset + 9])
+    except IndexError:
+        raise Truncated("the message ends within a record") from None
+    if offset > size:
+        raise Truncated("the message ends within RDATA")
+    if offset < size:
+        raise WalkError(f"{size - offset} bytes behind the last record")
+    return packet
