@@ -1,0 +1,1 @@
+"""Sockets, addresses and TLS: what the operating system gives, shaped for gevent."""

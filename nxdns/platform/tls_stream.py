@@ -1,0 +1,118 @@
+"""TLS over memory BIOs on a gevent socket.
+
+OpenSSL given a socket reads and writes it by itself, and blocks the hub. Given memory it only
+ever touches buffers: every wait is then gevent's, where a Timeout or a kill can end it.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+from OpenSSL import SSL
+
+# One TLS record holds at most 16384 bytes of plaintext (RFC 8446 §5.1), 16640 on the wire.
+_PLAINTEXT = 16384
+_CIPHERTEXT = 18432
+
+
+class TlsTruncated(EOFError):
+    """The peer ended the connection without close_notify (RFC 8446 §6.1)."""
+
+
+class TlsStream:
+    """One connection, client or server. Read by one greenlet at a time, and written by one."""
+
+    __slots__ = ("_drained", "_failure", "_sock", "connection")
+
+    def __init__(self, sock: Any, connection: SSL.Connection) -> None:
+        """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``."""
+        self.connection = connection
+        self._sock = sock
+        #: What ended the stream behind plaintext that was still good; raised by the next recv.
+        self._failure: Exception | None = None
+        #: Whether OpenSSL is known to hold no plaintext. The last read of the handshake may have
+        #: brought some; every later read is drained at once.
+        self._drained = False
+
+    def handshake(self) -> None:
+        """Complete the handshake. Raises TlsTruncated, SSL.Error, OSError."""
+        while True:
+            try:
+                self.connection.do_handshake()
+            except SSL.WantReadError:
+                self._flush()
+                self._feed()
+            else:
+                break
+        self._flush()
+
+    @property
+    def version(self) -> str:
+        """The protocol agreed on, such as ``TLSv1.3``."""
+        return self.connection.get_protocol_version_name()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the peer is known to have ended the stream, or to have broken it."""
+        return self._failure is not None
+
+    def send(self, data: bytes) -> None:
+        """Send all of ``data``. Raises OSError or SSL.Error."""
+        # Memory takes it all at once: SSL_write on a memory BIO neither waits nor writes in part.
+        self.connection.send(data)
+        self._flush()
+
+    def recv(self) -> bytes:
+        """Plaintext, at least one byte; everything that has arrived and can be decrypted.
+
+        Raises SSL.ZeroReturnError for a clean close, TlsTruncated, OSError, SSL.Error.
+        """
+        if self._failure is not None:
+            raise self._failure
+        while True:
+            if self._drained:
+                self._feed()
+            plaintext = self._drain()
+            self._drained = True
+            if plaintext:
+                return plaintext
+
+    def close(self) -> None:
+        """Close, saying why if it can be said at once. Never waits, never switches greenlets."""
+        with suppress(SSL.Error):  # a handshake that failed has its alert written already
+            self.connection.shutdown()
+        with suppress(SSL.Error, OSError):  # a courtesy: the peer may be gone, its window full
+            self._sock.settimeout(0.0)
+            self._sock.send(self.connection.bio_read(_CIPHERTEXT))
+        self._sock.close()
+
+    def _drain(self) -> bytes:
+        """All plaintext that OpenSSL can give now; b"" when it needs more ciphertext."""
+        connection = self.connection
+        plaintext = b""
+        while True:
+            try:
+                plaintext += connection.recv(_PLAINTEXT)
+            except SSL.WantReadError:
+                return plaintext
+            except SSL.Error as error:
+                if not plaintext:
+                    raise
+                self._failure = error
+                return plaintext
+
+    def _feed(self) -> None:
+        ciphertext = self._sock.recv(_CIPHERTEXT)
+        if not ciphertext:
+            raise TlsTruncated
+        self.connection.bio_write(ciphertext)
+
+    def _flush(self) -> None:
+        """Send what OpenSSL has produced, alerts and key updates included."""
+        while True:
+            try:
+                ciphertext = self.connection.bio_read(_CIPHERTEXT)
+            except SSL.WantReadError:
+                return
+            self._sock.sendall(ciphertext)
+            if len(ciphertext) < _CIPHERTEXT:
+                return
