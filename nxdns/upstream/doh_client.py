@@ -1,0 +1,225 @@
+"""The DoH leaf: RFC 8484 POST over HTTP/1.1, on connections that an upstream's leaves share.
+
+The message ID goes out unchanged. RFC 8484 §4.1 suggests 0 for the sake of HTTP caches; there is
+none on this path, and the ID binds the response to its query.
+"""
+
+import logging
+from time import monotonic, monotonic_ns
+from typing import Any
+
+from nxdns.dns.framing import MAX_MESSAGE
+from nxdns.platform.resolver import Resolver
+from nxdns.upstream.blame import blame, refuses_http1
+from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting
+from nxdns.upstream.retry import Decision, retry_decision
+from nxdns.upstream.transport import (
+    Cause,
+    Endpoint,
+    ExchangeInfo,
+    Fault,
+    FaultKind,
+    LocalKind,
+    LocalResource,
+    Recoveries,
+    Scheme,
+    validate_response,
+)
+
+_log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/dns-message"  # RFC 8484 §6
+WANTS_HTTP2 = "the server wants HTTP/2, which nxdns does not speak; use its tls:// form"
+
+_OK = 200
+# RFC 9110 §15.6.6 and §15.5.22: how a server says that HTTP/1.1 is not enough.
+_HTTP_VERSION_STATUSES = frozenset({505, 426})
+
+
+class DohSite:
+    """One DoH endpoint: its connections and what is known of it, shared by its leaves."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tls_name: str | None,
+        context: Any,
+        resolver: Resolver,
+        attempt_seconds: float,
+        leaves: int,
+    ) -> None:
+        """``tls_name`` is SNI, the name to verify and the Host header; default: the host.
+
+        Raises ValueError for an endpoint that is not ``https://``.
+        """
+        if endpoint.scheme is not Scheme.DOH:
+            raise ValueError(f"a DoH leaf cannot speak to {endpoint.redacted}")
+        self.endpoint = endpoint
+        self.attempt_seconds = attempt_seconds
+        self._warned = False
+        self._pool: DohPool | None = None
+        self._pool_arguments: dict[str, Any] = {
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "maxsize": leaves,
+            "timeout": None,  # the attempt's gevent.Timeout bounds every wait
+            "endpoint": endpoint,
+            "verify_name": tls_name or endpoint.host,
+            "context": context,
+            "resolver": resolver,
+        }
+        self._headers = {
+            "Host": _host_header(endpoint, tls_name),
+            "Content-Type": MEDIA_TYPE,
+            "Accept": MEDIA_TYPE,
+            "Accept-Encoding": "identity",
+            "User-Agent": "nxdns",
+        }
+
+    def post(self, posting: Posting, query: bytes) -> Any:
+        """See :meth:`DohPool.post`."""
+        if self._pool is None:
+            self._pool = DohPool(**self._pool_arguments)
+        return self._pool.post(posting, self.endpoint.path, self._headers, query)
+
+    def warn_of_http2(self) -> None:
+        """Tell the owner in the log, once."""
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s: %s", self.endpoint.redacted, WANTS_HTTP2)
+
+    def close(self) -> None:
+        """Close idle connections now, those in use when their exchange ends. Never waits."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+
+def _host_header(endpoint: Endpoint, tls_name: str | None) -> str:
+    host = tls_name or (f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host)
+    return host if endpoint.port == Scheme.DOH.default_port else f"{host}:{endpoint.port}"
+
+
+class DohClient:
+    """A Leaf over the shared connections of a site."""
+
+    def __init__(self, site: DohSite, recoveries: Recoveries) -> None:
+        self.last = ExchangeInfo()
+        self._site = site
+        self._recoveries = recoveries
+
+    def exchange(self, query: bytes) -> bytes | Fault:
+        """See :class:`~nxdns.upstream.transport.Leaf`."""
+        if not 0 < len(query) <= MAX_MESSAGE:
+            raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
+        deadline_seconds = monotonic() + self._site.attempt_seconds
+        posting = Posting(self.last, deadline_seconds, fresh=False)
+        outcome = self._post(posting, query)
+        if isinstance(outcome, bytes):
+            return outcome
+        if (
+            retry_decision(
+                reused=self.last.reused, bytes_received=posting.received, cause=outcome.cause
+            )
+            is Decision.FINAL
+        ):
+            return self._with_hint(outcome)
+        stale = outcome
+        outcome = self._post(Posting(self.last, deadline_seconds, fresh=True), query)
+        if isinstance(outcome, Fault):
+            return self._with_hint(outcome)
+        self._recoveries.total += 1
+        _log.debug("%s: stale connection redialled: %s", self._site.endpoint.redacted, stale)
+        return outcome
+
+    def _post(self, posting: Posting, query: bytes) -> bytes | Fault:
+        """One POST. A connection whose exchange did not end cleanly never serves another."""
+        clean = False
+        try:
+            outcome = self._transact(posting, query)
+            clean = isinstance(outcome, bytes)
+        finally:
+            if not clean:
+                posting.discard()
+        return outcome
+
+    def _transact(self, posting: Posting, query: bytes) -> bytes | Fault:
+        try:
+            response = self._site.post(posting, query)
+        except PhaseFailed as failed:
+            reason = failed.__cause__
+            if not isinstance(reason, Exception):
+                raise
+            if refuses_http1(reason):
+                self.last.hint = WANTS_HTTP2
+            return blame(failed.kind, reason)
+        except Exception as exc:
+            return blame(FaultKind.RECEIVE_FAILED, exc)
+        try:
+            outcome = _judge_head(response) or self._read_body(response)
+        finally:
+            response.release_conn()
+        if isinstance(outcome, Fault):
+            if outcome.cause == Cause.HTTP_VERSION_NOT_SUPPORTED:
+                self.last.hint = WANTS_HTTP2
+            return outcome
+        return validate_response(query, outcome) or outcome
+
+    def _read_body(self, response: Any) -> bytes | Fault:
+        """The whole body, in pieces: one read may come back short without an error."""
+        started = monotonic_ns()
+        body = b""
+        try:
+            while piece := response.read(MAX_MESSAGE + 1 - len(body)):
+                body += piece
+                if len(body) > MAX_MESSAGE:
+                    return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.BODY_LENGTH)
+        except Exception as exc:
+            return blame(FaultKind.RECEIVE_FAILED, exc)
+        self.last.rest_ns = monotonic_ns() - started
+        return body
+
+    def _with_hint(self, fault: Fault) -> Fault:
+        if self.last.hint:
+            self._site.warn_of_http2()
+        return fault
+
+    def close(self) -> None:
+        """See :class:`~nxdns.upstream.transport.Leaf`."""
+        self._site.close()
+
+
+def _judge_head(response: Any) -> Fault | None:
+    """Status, content type, encoding and declared length, in this order."""
+    if response.status != _OK:
+        return Fault(FaultKind.HTTP_STATUS, _status_cause(response.status))
+    media_type = response.headers.get("Content-Type")
+    if media_type is None:
+        return Fault(FaultKind.HTTP_CONTENT_TYPE, Cause.MISSING_TYPE)
+    if not is_dns_message(media_type):
+        return Fault(FaultKind.HTTP_CONTENT_TYPE, Cause.WRONG_TYPE)
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        return Fault(FaultKind.HTTP_CONTENT_TYPE, Cause.ENCODED_BODY)
+    if (response.length_remaining or 0) > MAX_MESSAGE:
+        return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.DECLARED_LENGTH)
+    return None
+
+
+def is_dns_message(media_type: str) -> bool:
+    """Whether a Content-Type is RFC 8484's, whatever its case and parameters."""
+    return media_type.partition(";")[0].strip().lower() == MEDIA_TYPE
+
+
+def _status_cause(status: int) -> Cause:
+    if status in _HTTP_VERSION_STATUSES:
+        return Cause.HTTP_VERSION_NOT_SUPPORTED
+    match status // 100:
+        case 3:
+            return Cause.REDIRECT
+        case 4:
+            return Cause.CLIENT_ERROR
+        case 5:
+            return Cause.SERVER_ERROR
+        case _:
+            return Cause.UNEXPECTED_STATUS
