@@ -1,0 +1,1 @@
+"""What clients talk to: the handler and the two listeners."""

@@ -1,0 +1,142 @@
+"""From the bytes of a query to the bytes of a reply, or a counted drop.
+
+::
+
+    < 12 bytes, cut off      drop                         dropped_malformed
+    QR set                   drop                         dropped_malformed
+    walks wrongly            FORMERR                      formerr
+    opcode not QUERY         NOTIMP                       notimp
+    QDCOUNT not 1            FORMERR                      formerr
+    OPT not as it must be    FORMERR, question            formerr
+    answered                 the upstream's bytes         queries
+      too long for UDP       TC, question, OPT            queries and truncated
+    peer fault, local lack   SERVFAIL, question, OPT      servfail
+    killed                   nothing; it propagates       cancelled
+
+The rows are tried in this order. It owns no socket and reads no clock.
+"""
+
+import enum
+import logging
+
+from dns.opcode import Opcode
+from dns.rcode import Rcode
+from greenlet import GreenletExit
+
+from nxdns.dns import packet
+from nxdns.dns.edns import Opt, OptError, find_opt, udp_limit
+from nxdns.dns.header import HEADER_LENGTH, QR, Header, Truncated, WalkError
+from nxdns.dns.reply import ResponseBuilder
+from nxdns.platform.bug_log import log_bug_once
+from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, group
+
+_log = logging.getLogger(__name__)
+
+_QR_BYTE = QR >> 8
+_QUERY = int(Opcode.QUERY)
+
+
+class Transport(enum.Enum):
+    """How a query came."""
+
+    UDP = "udp"
+    TCP = "tcp"
+
+
+class HandlerStats:
+    """What became of the queries that reached the handler; each counts once, ``truncated`` within
+    ``queries``."""
+
+    __slots__ = (
+        "cancelled",
+        "dropped_malformed",
+        "formerr",
+        "notimp",
+        "queries",
+        "servfail",
+        "truncated",
+    )
+
+    def __init__(self) -> None:
+        self.queries = 0
+        self.dropped_malformed = 0
+        self.formerr = 0
+        self.notimp = 0
+        self.servfail = 0
+        self.truncated = 0
+        self.cancelled = 0
+
+
+class Handler:
+    """Answers queries through one client."""
+
+    def __init__(self, client: Client) -> None:
+        self.stats = HandlerStats()
+        self._client = client
+
+    def handle(self, transport: Transport, query: bytes) -> bytes | None:
+        """The reply to ``query``, or None for a drop, which is counted.
+
+        Raises nothing but GreenletExit, and a gevent.Timeout that somebody else has set.
+        """
+        stats = self.stats
+        if len(query) < HEADER_LENGTH or query[2] & _QR_BYTE:
+            stats.dropped_malformed += 1
+            return None
+        try:
+            asked = packet.parse(query)
+        except Truncated:
+            stats.dropped_malformed += 1
+            return None
+        except WalkError:
+            return self._formerr(ResponseBuilder(Header.parse(query)))
+        if asked.opcode != _QUERY:
+            stats.notimp += 1
+            return _with_opt(ResponseBuilder(asked), asked).set_rcode(Rcode.NOTIMP).build()
+        if asked.qdcount != 1:
+            return self._formerr(_with_opt(ResponseBuilder(asked), asked))
+        try:
+            opt = find_opt(asked)
+        except OptError:
+            return self._formerr(ResponseBuilder(asked, asked.question().echo()))
+        return self._forward(transport, asked, opt)
+
+    def _forward(self, transport: Transport, asked: packet.Packet, opt: Opt | None) -> bytes:
+        try:
+            reply = self._client.exchange(asked.wire)
+        except (PeerFault, LocalResource, GreenletExit) as error:
+            if group(error) is Group.CANCELLATION:
+                self.stats.cancelled += 1
+                raise
+            _log.debug("SERVFAIL: %s", error)
+            return self._servfail(asked, opt)
+        except Exception as exc:  # noqa: BLE001 - logged, and the client gets its SERVFAIL
+            log_bug_once(_log, exc)
+            return self._servfail(asked, opt)
+        self.stats.queries += 1
+        if transport is Transport.UDP and len(reply) > udp_limit(opt):
+            self.stats.truncated += 1
+            return _reply(asked, opt).set_truncated().build()
+        return reply
+
+    def _formerr(self, reply: ResponseBuilder) -> bytes:
+        self.stats.formerr += 1
+        return reply.set_rcode(Rcode.FORMERR).build()
+
+    def _servfail(self, asked: packet.Packet, opt: Opt | None) -> bytes:
+        self.stats.servfail += 1
+        return _reply(asked, opt).set_rcode(Rcode.SERVFAIL).build()
+
+
+def _reply(asked: packet.Packet, opt: Opt | None) -> ResponseBuilder:
+    builder = ResponseBuilder(asked, asked.question().echo())
+    return builder if opt is None else builder.add_opt_echo(opt)
+
+
+def _with_opt(builder: ResponseBuilder, asked: packet.Packet) -> ResponseBuilder:
+    """RFC 6891 §6.1.1: whoever sends an OPT gets one, if it was a valid one."""
+    try:
+        opt = find_opt(asked)
+    except OptError:
+        return builder
+    return builder if opt is None else builder.add_opt_echo(opt)

@@ -1,0 +1,182 @@
+"""The UDP listener: it answers, or drops and counts. It never queues and never stops reading."""
+
+import errno
+import logging
+from time import monotonic_ns
+from typing import Any
+
+from gevent import socket
+from gevent.server import DatagramServer
+
+from nxdns.dns.edns import MAX_DATAGRAM
+from nxdns.platform.address import ListenAddress
+from nxdns.platform.log_limit import LogLimit
+from nxdns.platform.sockets import socket_address
+from nxdns.server.handler import Handler, Transport
+from nxdns.server.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+# Eight slots an upstream clear 64 queries in eight waves, well within a client's patience; what
+# is beyond it would be answered after its client has given up.
+UDP_IN_FLIGHT = 64
+
+_IP_PKTINFO = 8  # linux/in.h; Python 3.11 does not name it
+_ANCILLARY_SPACE = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with their heads
+_FIRST_LINK_LOCAL, _LINK_LOCAL_BITS = 0xFE80, 0xFFC0  # RFC 4291 §2.5.6: fe80::/10
+
+_Ancillary = list[tuple[int, int, bytes]]
+
+
+class UdpStats:
+    """What became of the datagrams of one listener."""
+
+    __slots__ = (
+        "dropped_handler",
+        "dropped_no_slot",
+        "dropped_oversize",
+        "receive_errors",
+        "received",
+        "send_errors",
+    )
+
+    def __init__(self) -> None:
+        #: Every datagram read, dropped or not.
+        self.received = 0
+        self.dropped_oversize = 0
+        self.dropped_no_slot = 0
+        #: Drops of the handler, which has counted them by their reason.
+        self.dropped_handler = 0
+        self.receive_errors = 0
+        self.send_errors = 0
+
+
+class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
+    """Serves one address.
+
+    gevent's own limit, ``spawn=Pool(n)``, stops reading when it is full, which moves the queue
+    into the kernel where no counter sees it; and its stop() closes the socket first. This one
+    keeps reading and drops, and lets replies in flight leave.
+    """
+
+    max_accept = UDP_IN_FLIGHT  # datagrams read in one turn of the loop; more could not be served
+
+    def __init__(
+        self, address: ListenAddress, handler: Handler, max_in_flight: int = UDP_IN_FLIGHT
+    ) -> None:
+        """Bind ``address``. Raises OSError."""
+        self.stats = UdpStats()
+        self._configured = address
+        self._handler = handler
+        self._log_limit = LogLimit()
+        # A host with several addresses must answer from the one that was asked, or its clients
+        # throw the answer away (RFC 2181 §4.1).
+        self._reply_source = address.is_wildcard
+        self._workers = Workers(max_in_flight, self.handle)
+        super().__init__(_bind(address, self._reply_source))
+
+    @property
+    def bound(self) -> ListenAddress:
+        """The address as the kernel has it, with the port that it chose for 0."""
+        return self._configured.with_port(self.address[1])
+
+    @property
+    def in_flight(self) -> int:
+        """Datagrams being answered."""
+        return self._workers.busy
+
+    def do_read(self) -> tuple[Any, ...] | None:
+        """One datagram for do_handle, or None. Runs in the event loop."""
+        try:
+            if self._reply_source:
+                data, ancillary, flags, client = self._socket.recvmsg(
+                    MAX_DATAGRAM, _ANCILLARY_SPACE
+                )
+                oversize = bool(flags & socket.MSG_TRUNC)
+            else:
+                # One byte more than may be says the same as the kernel's flag, and costs less.
+                data, client = self._socket.recvfrom(MAX_DATAGRAM + 1)
+                ancillary = None
+                oversize = len(data) > MAX_DATAGRAM
+        except BlockingIOError:
+            return None
+        except OSError as exc:
+            if exc.errno in self.fatal_errors:
+                raise
+            self.stats.receive_errors += 1
+            self._complain("receive", exc)
+            return None
+        self.stats.received += 1
+        if oversize:
+            self.stats.dropped_oversize += 1
+            return None
+        return data, client, ancillary
+
+    def do_handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
+        """Hand the datagram to a worker. Runs in the event loop."""
+        if not self._workers.submit(data, client, ancillary):
+            self.stats.dropped_no_slot += 1
+
+    def handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
+        """Answer one datagram. Runs in a worker."""
+        reply = self._handler.handle(Transport.UDP, data)
+        if reply is None:
+            self.stats.dropped_handler += 1
+            return
+        try:
+            # The raw socket: a full send buffer is a lost reply, not a reason to wait.
+            if ancillary is None:
+                self._socket.sendto(reply, client)
+            else:
+                self._socket.sendmsg([reply], _source_of(ancillary), 0, client)
+        except OSError as exc:
+            self.stats.send_errors += 1
+            self._complain("send", exc)
+
+    def _complain(self, what: str, exc: OSError) -> None:
+        name = errno.errorcode.get(exc.errno or 0, "unknown")
+        if self._log_limit.allows(f"{what} {name}", monotonic_ns()):
+            _log.warning("udp %s: %s failed: %s", self.bound, what, exc)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Read no more, let replies in flight leave within ``timeout`` seconds, then close."""
+        self.stop_accepting()
+        self._workers.drain(self.stop_timeout if timeout is None else timeout)
+        self.close()
+
+
+def _bind(address: ListenAddress, reply_source: bool) -> Any:
+    family, target = socket_address(address.host, address.port)
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        if family == socket.AF_INET6:
+            # Each family binds by itself, so that 0.0.0.0 and [::] can stand beside each other.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if reply_source:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        elif reply_source:
+            sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
+        # No SO_REUSEADDR: with it a second process could bind the same port and take the queries.
+        sock.bind(target)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _source_of(ancillary: _Ancillary) -> _Ancillary:
+    """Ancillary data that sends a reply from the address its query was sent to.
+
+    The interface is left to the routing table, but for link-local addresses, which mean nothing
+    without it.
+    """
+    for level, kind, data in ancillary:
+        if level == socket.IPPROTO_IP and kind == _IP_PKTINFO:
+            # struct in_pktinfo: interface index, the local address, the address in the header
+            return [(level, kind, bytes(4) + data[4:8] + bytes(4))]
+        if level == socket.IPPROTO_IPV6 and kind == socket.IPV6_PKTINFO:
+            # struct in6_pktinfo: address, interface index
+            prefix = int.from_bytes(data[:2], "big") & _LINK_LOCAL_BITS
+            interface = data[16:20] if prefix == _FIRST_LINK_LOCAL else bytes(4)
+            return [(level, kind, data[:16] + interface)]
+    return []
