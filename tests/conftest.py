@@ -1,0 +1,38 @@
+"""Fixtures of every test."""
+
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gevent import socket
+
+from tests.support.authority import NAME, Authority, Issued
+
+
+@pytest.fixture(autouse=True)
+def only_loopback(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reaches another machine by accident; ``live`` ones say so."""
+    if request.node.get_closest_marker("live"):
+        return
+    real = socket.socket.connect
+
+    def connect(self: Any, address: Any) -> Any:
+        if isinstance(address, tuple) and not ipaddress.ip_address(address[0]).is_loopback:
+            pytest.fail(f"the test tried to reach {address}")
+        return real(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The certificate authority of this run."""
+    folder: Path = tmp_path_factory.mktemp("authority")
+    return Authority(folder)
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: Authority) -> Issued:
+    """A good certificate for NAME and 127.0.0.1."""
+    return authority.issue(NAME, "127.0.0.1")
