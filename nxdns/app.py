@@ -1,0 +1,209 @@
+"""The composition root: the only module that knows every class."""
+
+import errno
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gevent
+from OpenSSL import SSL
+
+from nxdns.config import Config, UpstreamConfig
+from nxdns.platform import tls_client
+from nxdns.platform.address import ListenAddress
+from nxdns.platform.resolver import Resolver
+from nxdns.server.handler import Handler
+from nxdns.server.listener import Listener
+from nxdns.snapshots import UpstreamSnapshot
+from nxdns.upstream import doh_connection
+from nxdns.upstream.doh_client import DohClient, DohSite
+from nxdns.upstream.dot_client import DotClient
+from nxdns.upstream.health import Effect, Tripped
+from nxdns.upstream.pool import SLOTS_PER_ENTRY, Budgets, Entry, OnEffect, UpstreamPool
+from nxdns.upstream.slots import Slots
+from nxdns.upstream.transport import Leaf, Recoveries, Scheme
+
+_log = logging.getLogger(__name__)
+
+_NS_PER_MS = 1_000_000
+_MS_PER_SECOND = 1000
+
+# What bind says of an address, a family or an interface that this machine does not have (yet).
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV, errno.ENXIO})
+
+
+class StartError(Exception):
+    """Why nxdns cannot run; one line for its owner."""
+
+
+class Upstreams:
+    """Everything built from the upstreams of one configuration."""
+
+    def __init__(self, pool: UpstreamPool, resolver: Resolver) -> None:
+        self.pool = pool
+        self._resolver = resolver
+
+    @classmethod
+    def build(
+        cls, config: Config, *, slots: int = SLOTS_PER_ENTRY, on_effect: OnEffect | None = None
+    ) -> "Upstreams":
+        """``slots`` leaves for each upstream; nothing is dialled yet.
+
+        One that cannot be built is reported, and the others serve. Raises StartError when none
+        of the enabled ones can.
+        """
+        resolver = Resolver()
+        leaves_of = _LeafFactory(config, resolver, slots)
+        entries: list[Entry] = []
+        reason = "no upstream is enabled"
+        for upstream in config.upstreams:
+            recoveries = Recoveries()
+            try:
+                leaves = leaves_of(upstream, recoveries)
+            except (OSError, SSL.Error, ValueError) as exc:
+                reason = f"upstream '{upstream.label}' cannot be built: {exc}"
+                _log.error("%s", reason)
+                continue
+            entries.append(_entry(upstream, leaves, recoveries))
+        if not any(entry.enabled for entry in entries):
+            resolver.close()
+            raise StartError(reason)
+        budgets = Budgets(config.attempt_ms * _NS_PER_MS, config.total_ms * _NS_PER_MS)
+        pool = UpstreamPool(
+            entries,
+            config.health,
+            budgets,
+            clock=time.monotonic_ns,
+            rand=lambda: random.getrandbits(32),
+            on_effect=on_effect,
+        )
+        return cls(pool, resolver)
+
+    def close(self) -> None:
+        """Close every session. Never waits."""
+        self.pool.close()
+        self._resolver.close()
+
+
+class _LeafFactory:
+    """Builds leaves; each kind's TLS context, which loads all trust anchors, only when needed."""
+
+    def __init__(self, config: Config, resolver: Resolver, slots: int) -> None:
+        self._config = config
+        self._resolver = resolver
+        self._slots = slots
+        self._dot_context: SSL.Context | None = None
+        self._doh_context: Any = None
+
+    def __call__(self, upstream: UpstreamConfig, recoveries: Recoveries) -> Sequence[Leaf]:
+        ca_file = self._config.ca_file
+        if upstream.endpoint.scheme is Scheme.DOT:
+            if self._dot_context is None:
+                self._dot_context = tls_client.client_context(ca_file)
+            return [
+                DotClient(upstream.endpoint, upstream.tls_name, self._dot_context, recoveries)
+                for _ in range(self._slots)
+            ]
+        if self._doh_context is None:
+            self._doh_context = doh_connection.client_context(ca_file)
+        site = DohSite(
+            upstream.endpoint,
+            upstream.tls_name,
+            self._doh_context,
+            self._resolver,
+            self._config.attempt_ms / _MS_PER_SECOND,
+            self._slots,
+        )
+        return [DohClient(site, recoveries) for _ in range(self._slots)]
+
+
+def _entry(upstream: UpstreamConfig, leaves: Sequence[Leaf], recoveries: Recoveries) -> Entry:
+    return Entry(
+        upstream.endpoint,
+        upstream.label,
+        Slots(leaves, time.monotonic_ns),
+        priority=upstream.priority,
+        enabled=upstream.enabled,
+        recoveries=recoveries,
+    )
+
+
+class TransitionLog:
+    """Tells the log when an upstream stops being trusted, and when it is trusted again."""
+
+    def __init__(self) -> None:
+        self._tripped: set[str] = set()
+
+    def note(self, entry: Entry, effect: Effect) -> None:
+        """An effect of the pool; what it does not change is not told again. Never switches."""
+        if isinstance(effect.episode, Tripped):
+            if entry.label not in self._tripped:
+                self._tripped.add(entry.label)
+                _log.warning("upstream '%s' failed: %s", entry.label, effect.episode.fault)
+        elif entry.label in self._tripped:
+            self._tripped.discard(entry.label)
+            _log.info("upstream '%s' has recovered", entry.label)
+
+
+class App:
+    """The forwarder: upstreams, handler, listeners."""
+
+    def __init__(self, config: Config) -> None:
+        """Build and bind everything. Raises StartError; then nothing is left open."""
+        self._config = config
+        self.upstreams = Upstreams.build(config, on_effect=TransitionLog().note)
+        self.handler = Handler(self.upstreams.pool)
+        self.listeners: list[Listener] = []
+        try:
+            for address in config.listen:
+                self._bind(address)
+            if not self.listeners:
+                raise StartError("none of the listen addresses exists on this machine")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _bind(self, address: ListenAddress) -> None:
+        try:
+            self.listeners.append(Listener.bind(address, self.handler))
+        except OSError as exc:
+            if exc.errno not in _NOT_HERE:
+                raise StartError(f"cannot listen on {address}: {_bind_reason(exc)}") from exc
+            _log.warning("not listening on %s: %s", address, exc.strerror)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        for listener in self.listeners:
+            listener.start()
+
+    def snapshot(self) -> list[UpstreamSnapshot]:
+        """The upstreams as they are now, in the pool's order."""
+        return self.upstreams.pool.snapshot(time.time())
+
+    def stop(self) -> None:
+        """Take no more queries, answer those in flight within the total budget, close."""
+        budget_seconds = self._config.total_ms / _MS_PER_SECOND
+        gevent.joinall([gevent.spawn(each.stop, budget_seconds) for each in self.listeners])
+        self.upstreams.close()
+
+
+def _bind_reason(exc: OSError) -> str:
+    if exc.errno == errno.EADDRINUSE:
+        return "the port is in use by another program"
+    if exc.errno == errno.EACCES:
+        return "ports below 1024 need root or CAP_NET_BIND_SERVICE"
+    return exc.strerror or os.strerror(exc.errno or 0)
+
+
+def log_hub_errors() -> None:
+    """Send what escapes a greenlet to the log; gevent would print it to stderr by itself."""
+    hub: Any = gevent.get_hub()
+    print_exception: Callable[..., None] = _log_escaped
+    hub.print_exception = print_exception
+
+
+def _log_escaped(context: object, kind: Any, value: Any, traceback: Any) -> None:
+    _log.error("unexpected error in %r", context, exc_info=(kind, value, traceback))

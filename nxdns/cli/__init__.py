@@ -1,0 +1,57 @@
+"""The command line: ``nxdns <verb>``.
+
+Errors go to stderr, a line each. Exit status 2 for the command line and the configuration, 1 for
+what went wrong at run time.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from nxdns.app import StartError
+from nxdns.cli import burst, check, demo, serve, version
+from nxdns.config import ConfigError
+
+_VERBS = (serve, check, burst, demo, version)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="nxdns",
+        description="A DNS forwarder for a household: DNS over TLS and HTTPS upstreams, "
+        "quick, safe and visible.",
+        epilog="example: nxdns serve --config /etc/nxdns/nxdns.toml",
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for module in _VERBS:
+        module.add_to(verbs)
+    return top
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one verb; its exit status. Raises SystemExit for a command line that does not parse."""
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except ConfigError as exc:
+        for problem in exc.problems:
+            complain(problem)
+        return 2
+    except StartError as exc:
+        complain(str(exc))
+        return 1
+    except KeyboardInterrupt:
+        return 130  # what a shell makes of SIGINT: 128 + 2
+    return status
+
+
+def complain(line: str) -> None:
+    """One line on stderr."""
+    print(f"nxdns: {line}", file=sys.stderr)
+
+
+def run() -> NoReturn:
+    """The entry point of the command."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""``nxdns burst``: the field test anyone can run."""
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from typing import Any
+
+import dns.message
+import dns.rcode
+import gevent
+from gevent import Timeout, socket
+
+from nxdns.app import StartError
+from nxdns.cli.burst_report import Answer, Burst
+from nxdns.platform.address import ListenAddress, parse_listen_address
+from nxdns.platform.sockets import socket_address
+from nxdns.upstream.transport import validate_response
+
+LOST_SECONDS = 6.0  # a second more than stub resolvers wait (resolv.conf(5)), to see late answers
+MOST_QUERIES = 500  # a socket each: well below the usual limit of 1024 descriptors
+_DATAGRAM = 65535
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "burst",
+        help="ask many unique names at once and show how they were answered",
+        description="Ask for unique names under example.com at once, over UDP, and draw how long "
+        "each took. Exit status 1 when one was lost or answered with SERVFAIL.",
+        epilog="example: nxdns burst --server 127.0.0.1:5300 -n 30 --repeat 2",
+    )
+    verb.add_argument(
+        "--server",
+        type=_server,
+        default="127.0.0.1:5300",
+        metavar="HOST:PORT",
+        help="an address, default 127.0.0.1:5300",
+    )
+    verb.add_argument("-n", type=_number, default=30, help="names at once, default 30")
+    verb.add_argument("--repeat", type=_number, default=2, help="bursts, default 2")
+    verb.add_argument("--json", action="store_true", help="print JSON, with every query in it")
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    bursts = [ask(options.server, options.n) for _ in range(options.repeat)]
+    if options.json:
+        print(json.dumps({"bursts": [burst.as_json() for burst in bursts]}))
+    else:
+        for burst in bursts:
+            show(burst)
+    return 0 if all(burst.ok for burst in bursts) else 1
+
+
+def ask(server: ListenAddress, number: int) -> Burst:
+    """``number`` unique names at once. Raises StartError when there is no socket for one."""
+    queries = [
+        dns.message.make_query(f"{secrets.token_hex(6)}.example.com.", "A") for _ in range(number)
+    ]
+    sockets: list[Any] = []
+    try:
+        for _ in queries:
+            family, address = socket_address(server.host, server.port)
+            sock = socket.socket(family, socket.SOCK_DGRAM)
+            sockets.append(sock)
+            sock.connect(address)
+        started = time.monotonic()
+        asking = [
+            gevent.spawn(_ask_one, sock, query.to_wire(), started)
+            for sock, query in zip(sockets, queries, strict=True)
+        ]
+        gevent.joinall(asking, raise_error=True)
+        wall_ms = (time.monotonic() - started) * 1000
+    except OSError as exc:
+        raise StartError(f"cannot ask {server}: {exc.strerror}") from exc
+    finally:
+        for sock in sockets:
+            sock.close()
+    return Burst(tuple(greenlet.value for greenlet in asking), wall_ms)
+
+
+def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
+    """One query; times count from the start of the burst."""
+    reply = None
+    with Timeout(LOST_SECONDS, False):
+        try:
+            sock.send(query)
+            while reply is None:
+                received = sock.recv(_DATAGRAM)
+                if validate_response(query, received) is None:
+                    reply = received
+        except ConnectionRefusedError:
+            pass  # nobody listens there; it is as lost as any
+    took_ms = (time.monotonic() - started) * 1000
+    if reply is None:
+        return Answer(took_ms, "")
+    rcode = dns.message.from_wire(reply, ignore_trailing=True).rcode()
+    return Answer(took_ms, dns.rcode.to_text(rcode))
+
+
+def show(burst: Burst) -> None:
+    """Bars, then the line with the figures."""
+    for line in burst.bars(_block()):
+        print(line)
+    print(burst.summary(), flush=True)
+
+
+def _block() -> str:
+    """A full block where the terminal can show one."""
+    try:
+        "█".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "#"
+    return "█"
+
+
+def _server(text: str) -> ListenAddress:
+    try:
+        address = parse_listen_address(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
+    if not address.port:
+        raise argparse.ArgumentTypeError("the port must be from 1 to 65535")
+    return address
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MOST_QUERIES:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MOST_QUERIES}")
+    return int(text)

@@ -1,0 +1,72 @@
+"""``nxdns check``: validate the configuration and probe each upstream once."""
+
+import argparse
+import dataclasses
+import time
+
+import dns.message
+
+from nxdns import logs
+from nxdns.app import StartError, Upstreams
+from nxdns.cli import config_file
+from nxdns.config import Config, UpstreamConfig
+from nxdns.upstream.transport import ExchangeInfo, LocalResource, PeerFault
+
+_PROBE_NAME = "example.com."  # RFC 2606 keeps it for such use, and it exists
+_NS_PER_MS = 1_000_000
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "check",
+        help="validate the configuration and probe each upstream once",
+        description="Validate the configuration, then ask each enabled upstream once for "
+        "example.com. Exit status 0 when all answered, 1 when one did not, 2 when the file is "
+        "wrong.",
+        epilog="example: nxdns check --config /etc/nxdns/nxdns.toml",
+    )
+    config_file.add_option(verb)
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    config = config_file.load_from(options)
+    logs.configure("error", config.log.format)
+    status = 0
+    for upstream in config.upstreams:
+        if upstream.enabled and not _probe(config, upstream):
+            status = 1
+    return status
+
+
+def _probe(config: Config, upstream: UpstreamConfig) -> bool:
+    """Ask one upstream, print what came of it, and close its session, whatever did."""
+    url = upstream.endpoint.redacted
+    alone = dataclasses.replace(config, upstreams=(upstream,))
+    try:
+        upstreams = Upstreams.build(alone, slots=1)
+    except StartError as exc:
+        print(f"FAIL {url} {exc}", flush=True)
+        return False
+    pool = upstreams.pool
+    info = pool.entries[0].slots.leaves[0].last
+    query = dns.message.make_query(_PROBE_NAME, "A").to_wire()
+    started = time.monotonic_ns()
+    try:
+        pool.exchange(query)
+    except (PeerFault, LocalResource) as exc:
+        print(f"FAIL {url} {exc}", flush=True)
+        return False
+    else:
+        took_ms = (time.monotonic_ns() - started) // _NS_PER_MS
+        name = upstream.tls_name or upstream.endpoint.host
+        print(f"ok  {url} {took_ms} ms {info.tls_version} name verified ({name})", flush=True)
+        return True
+    finally:
+        upstreams.close()
+        _print_hint(info)
+
+
+def _print_hint(info: ExchangeInfo) -> None:
+    if info.hint:
+        print(f"     {info.hint}", flush=True)

@@ -1,0 +1,29 @@
+"""The ``--config`` option: which file, where none is named."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from nxdns.config import Config, ConfigError, load
+
+SYSTEM_FILE = Path("/etc/nxdns/nxdns.toml")
+
+
+def add_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"default: {SYSTEM_FILE}, else etc/nxdns.toml beside bin/",
+    )
+
+
+def load_from(options: argparse.Namespace) -> Config:
+    """The configuration that the command line asks for. Raises ConfigError."""
+    if options.config is not None:
+        return load(options.config)
+    shipped = Path(sys.argv[0]).resolve().parent.parent / "etc" / "nxdns.toml"
+    for candidate in (SYSTEM_FILE, shipped):
+        if candidate.is_file():
+            return load(candidate)
+    raise ConfigError([f"{SYSTEM_FILE}: there is no configuration; name one with --config FILE"])

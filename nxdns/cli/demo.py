@@ -1,0 +1,123 @@
+"""``nxdns demo``: all of it on this machine, with no network."""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nxdns import logs
+from nxdns.app import App, log_hub_errors
+from nxdns.cli import burst
+from nxdns.cli.demo_authority import issue
+from nxdns.cli.serve import announce, stop_on_signals
+from nxdns.config import load
+from nxdns.platform.tls_server import LoopbackUpstream, server_context
+from nxdns.snapshots import UpstreamSnapshot
+
+_NAME = "dot.demo.test"
+_NAMES_AT_ONCE = 30  # what a phone asks for when it wakes up
+_BURSTS = ("cold", "warm")
+_LONGEST_LATENCY_MS = 1000
+
+_CONFIG = """
+[server]
+listen = ["127.0.0.1:0"]
+[[upstreams]]
+name = "demo"
+url = "tls://127.0.0.1:{port}"
+tls_name = "{name}"
+[tls]
+ca_file = "{ca_file}"
+[web]
+listen = ""
+"""
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "demo",
+        help="run upstream, forwarder and a burst on this machine alone",
+        description="Start a DNS-over-TLS upstream on loopback with a throwaway certificate "
+        "authority, the forwarder in front of it, and ask for 30 names at once, twice.",
+        epilog="example: nxdns demo --latency 92 --keep",
+    )
+    verb.add_argument(
+        "--latency",
+        type=_latency,
+        default=92,
+        metavar="MS",
+        help="of the upstream's answers, default 92",
+    )
+    verb.add_argument("--keep", action="store_true", help="leave it running, for dig")
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    logs.configure("warning", "text")
+    log_hub_errors()
+    with (
+        tempfile.TemporaryDirectory(prefix="nxdns-demo-") as folder,
+        _running(Path(folder), options.latency) as (upstream, app),
+    ):
+        print(f"an upstream on loopback that takes {options.latency} ms for each answer")
+        announce(app)
+        bound = app.listeners[0].bound
+        all_ok = True
+        for name in _BURSTS:
+            handshakes = upstream.handshakes
+            print(f"\n{_NAMES_AT_ONCE} names at once, {name}:")
+            result = burst.ask(bound, _NAMES_AT_ONCE)
+            burst.show(result)
+            print(f"TLS handshakes: {upstream.handshakes - handshakes}")
+            all_ok = all_ok and result.ok
+        print()
+        for line in describe(app.snapshot()[0]):
+            print(line)
+        if options.keep:
+            print(f"\nrunning; try: dig @{bound.host} -p {bound.port} www.example.com", flush=True)
+            stop_on_signals().wait()
+    return 0 if all_ok else 1
+
+
+@contextmanager
+def _running(folder: Path, latency_ms: int) -> Iterator[tuple[LoopbackUpstream, App]]:
+    ca_file, chain_file, key_file = issue(folder, _NAME, "127.0.0.1")
+    context = server_context(str(chain_file), str(key_file))
+    upstream = LoopbackUpstream(context, latency_ms / 1000)
+    upstream.start()
+    try:
+        file = folder / "nxdns.toml"
+        file.write_text(_CONFIG.format(port=upstream.port, name=_NAME, ca_file=ca_file))
+        app = App(load(file))
+        app.start()
+        try:
+            yield upstream, app
+        finally:
+            app.stop()
+    finally:
+        upstream.stop()
+
+
+def describe(upstream: UpstreamSnapshot) -> list[str]:
+    """The figures that tell whether queries had to wait, and whether sessions churn."""
+    figures = {
+        "in flight": upstream.in_flight,
+        "in flight at most": upstream.peak_in_flight,
+        "slots": upstream.slots,
+        "queued": upstream.queued_total,
+        "queued seconds": f"{upstream.queued_seconds_total:.3f}",
+        "reuse recoveries": upstream.reuse_recoveries_total,
+        "successes": upstream.successes_total,
+        "failures": upstream.failures_total,
+    }
+    width = max(len(name) for name in figures)
+    return [f"{upstream.label}: {name:{width}} {value}" for name, value in figures.items()]
+
+
+def _latency(text: str) -> int:
+    if not text.isdigit() or int(text) > _LONGEST_LATENCY_MS:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of milliseconds from 0 to {_LONGEST_LATENCY_MS}"
+        )
+    return int(text)

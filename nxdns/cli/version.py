@@ -1,0 +1,31 @@
+"""``nxdns version``: what is running."""
+
+import argparse
+import platform
+import ssl
+
+import gevent
+from OpenSSL import SSL
+
+import nxdns
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "version",
+        help="print the versions of nxdns and what it runs on",
+        description="Print the versions of nxdns and of what it runs on. There are two OpenSSLs "
+        "in the process: DoT uses that of pyOpenSSL, DoH that of Python.",
+        epilog="example: nxdns version",
+    )
+    verb.set_defaults(run=run)
+
+
+def run(_options: argparse.Namespace) -> int:
+    dot_openssl = SSL.SSLeay_version(SSL.SSLEAY_VERSION).decode()
+    print(f"nxdns {nxdns.__version__}")
+    print(f"Python {platform.python_version()}")
+    print(f"gevent {gevent.__version__}")
+    print(f"OpenSSL {dot_openssl.removeprefix('OpenSSL ')} (DoT)")
+    print(f"OpenSSL {ssl.OPENSSL_VERSION.removeprefix('OpenSSL ')} (DoH)")
+    return 0
