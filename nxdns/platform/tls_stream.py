@@ -113,6 +113,9 @@ class TlsStream:
                 ciphertext = self.connection.bio_read(_CIPHERTEXT)
             except SSL.WantReadError:
                 return
-            self._sock.sendall(ciphertext)
+            # Not sendall at once: gevent's asks the kernel for the size of its buffer each time.
+            sent = self._sock.send(ciphertext)
+            if sent < len(ciphertext):
+                self._sock.sendall(ciphertext[sent:])
             if len(ciphertext) < _CIPHERTEXT:
                 return

@@ -1,0 +1,40 @@
+"""Real upstreams on the internet; only when asked for with ``-m live``."""
+
+import time
+
+import dns.message
+import gevent
+import pytest
+
+from nxdns.platform import tls_client
+from nxdns.platform.resolver import Resolver
+from nxdns.upstream import doh_connection
+from nxdns.upstream.doh_client import DohClient, DohSite
+from nxdns.upstream.dot_client import DotClient
+from nxdns.upstream.transport import Endpoint, Leaf, Recoveries
+from tests.support.messages import make_query
+
+pytestmark = pytest.mark.live
+
+_PATIENCE_SECONDS = 10
+
+
+def _assert_answers(leaf: Leaf) -> None:
+    started = time.monotonic()
+    with gevent.Timeout(_PATIENCE_SECONDS):
+        reply = leaf.exchange(make_query("example.com"))
+    leaf.close()
+    assert isinstance(reply, bytes), f"{reply} after {time.monotonic() - started:.1f} s"
+    assert dns.message.from_wire(reply).answer
+
+
+def test_cloudflare_answers_over_tls_by_its_address_in_the_certificate() -> None:
+    endpoint = Endpoint.parse("tls://1.1.1.1")
+    _assert_answers(DotClient(endpoint, None, tls_client.client_context(None), Recoveries()))
+
+
+def test_cloudflare_answers_over_https_by_name() -> None:
+    endpoint = Endpoint.parse("https://cloudflare-dns.com/dns-query")
+    context = doh_connection.client_context(None)
+    site = DohSite(endpoint, None, context, Resolver(), _PATIENCE_SECONDS, 1)
+    _assert_answers(DohClient(site, Recoveries()))
