@@ -36,6 +36,7 @@ FORMATS = ("text", "json")
 # nothing of the upstream. 100 ms is what the way to the attempt can cost on a busy small machine.
 BUDGET_MARGIN_MS = 100
 
+_URL_MISSING = 'is missing; write url = "tls://1.1.1.1:853" for example'
 _MAX_NAME = 64  # characters of an upstream's name; it stands in every log line and on the page
 _DAY_MS = 86_400_000
 
@@ -111,7 +112,7 @@ def _listen(table: Table) -> tuple[ListenAddress, ...]:
     addresses: list[ListenAddress] = []
     texts = table.take_texts("listen", ["127.0.0.1:5300", "[::1]:5300"])
     if not texts:
-        table.complain("listen", 'must name an address, such as "127.0.0.1:5300"', "[]")
+        table.complain("listen", 'must name an address, such as "127.0.0.1:5300"', show(texts))
     for text in texts:
         address = _address(table, "listen", text)
         if address in addresses and address.port:
@@ -130,11 +131,11 @@ def _address(table: Table, key: str, text: str) -> ListenAddress | None:
         return None
 
 
-def _upstreams(root: Table, tables: list[Table]) -> tuple[UpstreamConfig, ...]:
+def _upstreams(root: Table, tables: list[Table] | None) -> tuple[UpstreamConfig, ...]:
     parsed: list[tuple[str | None, Endpoint, str | None, int, bool]] = []
     seen: dict[Identity, Table] = {}
-    complete = True
-    for table in tables:
+    complete = tables is not None
+    for table in tables or []:
         name = _name(table)
         endpoint = _endpoint(table)
         tls_name = _tls_name(table)
@@ -169,10 +170,10 @@ def _name(table: Table) -> str | None:
 
 
 def _endpoint(table: Table) -> Endpoint | None:
-    url = table.take_optional_text("url", secret=True)
+    url = table.take_optional_text("url", empty=_URL_MISSING, secret=True)
     if url is None:
         if not table.has("url"):
-            table.complain("url", 'is missing; write url = "tls://1.1.1.1:853" for example')
+            table.complain("url", _URL_MISSING)
         return None
     try:
         return Endpoint.parse(url)

@@ -6,11 +6,12 @@ refuse anything; what it cannot place (keys of inline tables) has the line of th
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
 
 Path = tuple[str | int, ...]
 
-_BARE_OR_QUOTED = r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'"""
+_BARE_OR_QUOTED = r"""[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*'"""
 _KEYS = rf"(?:{_BARE_OR_QUOTED})(?:\s*\.\s*(?:{_BARE_OR_QUOTED}))*"
 _ARRAY_HEADER = re.compile(rf"\s*\[\[\s*({_KEYS})\s*\]\]")
 _TABLE_HEADER = re.compile(rf"\s*\[\s*({_KEYS})\s*\]")
@@ -24,7 +25,7 @@ def key_lines(text: str) -> dict[Path, int]:
     tables_of: dict[Path, int] = {}
     table: Path = ()
     value = _OpenValue()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if value.is_open:
             value.scan(line)
         elif match := _ARRAY_HEADER.match(line):
@@ -52,7 +53,13 @@ def line_of(path: Path, lines: dict[Path, int]) -> int | None:
 
 
 def _keys(dotted: str) -> Path:
-    return tuple(key.strip("\"'") for key in re.findall(_BARE_OR_QUOTED, dotted))
+    return tuple(map(_unquoted, re.findall(_BARE_OR_QUOTED, dotted)))
+
+
+def _unquoted(key: str) -> str:
+    if key[0] == '"':
+        return str(tomllib.loads(f"key = {key}")["key"])  # with its escapes
+    return key[1:-1] if key[0] == "'" else key
 
 
 def _inside_arrays(keys: Path, tables_of: dict[Path, int]) -> Path:
@@ -104,3 +111,7 @@ class _OpenValue:
             elif token in _DELIMITERS or token in "[]{}#":
                 yield token
             position += len(token)
+            if self._delimiter == "" and len(token) == 3:
+                # A multi-line string may end in up to two quotes of its own.
+                quotes = line[position : position + 2]
+                position += len(quotes) - len(quotes.lstrip(token[0]))

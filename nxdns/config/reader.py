@@ -1,13 +1,17 @@
 """Read typed values out of a TOML document, and collect everything that is wrong with it."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
 from nxdns.config.lines import Path, key_lines, line_of
+from nxdns.upstream.endpoint import redact_text
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")  # what TOML lets stand without quotes
+_MOST_BITS = 64  # what TOML promises for an integer; Python would print more, or refuse to
 _SHOWN = 80  # characters of a value in a message: a line must stay a line
 
 
@@ -34,7 +38,9 @@ class Document:
             raise ConfigError([f"{path}: is not UTF-8 text"]) from exc
         try:
             self._values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as exc:
+        except RecursionError as exc:
+            raise ConfigError([f"{path}: is nested too deeply to be read"]) from exc
+        except ValueError as exc:  # tomllib's own, and int's for numbers beyond all sense
             raise ConfigError([f"{path}: is not TOML: {exc}"]) from exc
         self._lines = key_lines(text)
 
@@ -75,12 +81,12 @@ class Table:
             value = {}
         return Table(self.document, (*self.path, key), value)
 
-    def take_tables(self, key: str) -> list["Table"]:
-        """The array of tables at ``key``."""
+    def take_tables(self, key: str) -> list["Table"] | None:
+        """The array of tables at ``key``, empty when there is none; None when it is wrong."""
         value = self._take(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.complain(key, f"must be tables, each of them under its own [[{key}]]")
-            return []
+            return None
         return [
             Table(self.document, (*self.path, key, index), item) for index, item in enumerate(value)
         ]
@@ -92,15 +98,22 @@ class Table:
             return default
         return value
 
-    def take_optional_text(self, key: str, *, secret: bool = False) -> str | None:
-        """None when it is absent or wrong; a ``secret`` value of a wrong type is not shown."""
+    def take_optional_text(
+        self,
+        key: str,
+        *,
+        empty: str = "must not be empty; leave the key out",
+        secret: bool = False,
+    ) -> str | None:
+        """None when it is absent, empty or wrong; a ``secret`` of a wrong type is not shown."""
         value = self._take(key, None)
+        if value == "":
+            self.complain(key, empty, show(value))
+            return None
         if value is not None and not isinstance(value, str):
             self.complain(key, "must be a string", None if secret else show(value))
             return None
-        if value == "":
-            self.complain(key, "must not be empty; leave the key out", "''")
-        return value or None
+        return value
 
     def take_texts(self, key: str, default: Sequence[str]) -> list[str]:
         value = self._take(key, list(default))
@@ -154,11 +167,26 @@ def dotted(path: Path) -> str:
     """``("upstreams", 0, "url")`` as ``upstreams[0].url``."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if _BARE_KEY.fullmatch(step) else show(step))
     return text
 
 
 def show(value: object) -> str:
-    """A value as a message quotes it: on one line, and not too much of it."""
-    text = repr(value)
+    """A value as a message quotes it: on one line, not too much of it, and no secret of a URL."""
+    match value:
+        case dict():
+            return "a table"
+        case list() if any(isinstance(item, dict | list) for item in value):
+            return "a list"
+        case list():
+            text = "[" + ", ".join(map(show, value)) + "]"
+        case str() if "://" in value:
+            text = repr(redact_text(value))
+        case int() if value.bit_length() > _MOST_BITS:
+            return "a number beyond 64 bits"
+        case _:
+            text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

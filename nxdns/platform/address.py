@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 MAX_PORT = 65535
+_MAX_NAME = 253  # RFC 1035 §2.3.4's 255 octets, as text and without the root's dot
 
 # RFC 1123 §2.1 letters, digits and hyphens; underscores occur in names people really use.
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -77,7 +78,8 @@ def is_host_name(text: str) -> bool:
 
     A last label of digits alone is refused: it is a mistyped IPv4 literal (RFC 1123 §2.1).
     """
-    labels = text.removesuffix(".").split(".")
-    if len(text) > 253 or labels[-1].isdigit():
+    name = text.removesuffix(".")
+    labels = name.split(".")
+    if len(name) > _MAX_NAME or labels[-1].isdigit():
         return False
     return all(_LABEL.fullmatch(label) for label in labels)

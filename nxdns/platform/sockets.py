@@ -1,5 +1,6 @@
 """TCP connections that neither block the hub nor wait for a lookup."""
 
+import errno
 import ipaddress
 from typing import Any
 
@@ -17,8 +18,17 @@ def socket_address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
     scope = address.scope_id
     if not scope:
         return socket.AF_INET6, (host, port)
-    index = int(scope) if scope.isdigit() else socket.if_nametoindex(scope)
-    return socket.AF_INET6, (host.partition("%")[0], port, 0, index)
+    return socket.AF_INET6, (host.partition("%")[0], port, 0, _interface_index(scope))
+
+
+def _interface_index(scope: str) -> int:
+    if scope.isascii() and scope.isdigit():
+        return int(scope)
+    try:
+        return int(socket.if_nametoindex(scope))
+    except OSError as exc:
+        # Python's own comes without an errno, by which everybody above tells one from another.
+        raise OSError(errno.ENODEV, f"no interface is named {scope}") from exc
 
 
 def dial(host: str, port: int, timeout_seconds: float | None = None) -> Any:

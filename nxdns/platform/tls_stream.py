@@ -57,8 +57,10 @@ class TlsStream:
 
     def send(self, data: bytes) -> None:
         """Send all of ``data``. Raises OSError or SSL.Error."""
-        # Memory takes it all at once: SSL_write on a memory BIO neither waits nor writes in part.
-        self.connection.send(data)
+        # pyOpenSSL lets SSL_write take one record (16384 bytes) at a time.
+        while (taken := self.connection.send(data)) < len(data):
+            self._flush()
+            data = data[taken:]
         self._flush()
 
     def recv(self) -> bytes:

@@ -15,6 +15,8 @@ import urllib3
 from gevent import socket
 from OpenSSL import SSL
 
+from nxdns.dns.framing import EmptyFrame
+from nxdns.dns.header import Truncated, WalkError
 from nxdns.platform.bug_log import log_bug_once
 from nxdns.platform.tls_client import CertificateRefused
 from nxdns.platform.tls_stream import TlsTruncated
@@ -55,6 +57,17 @@ _X509_NAMES = {
     code: name.removeprefix("ERR_")
     for name, code in vars(SSL.X509VerificationCodes).items()
     if name.startswith("ERR_")
+} | {
+    # What OpenSSL's security level refuses; pyOpenSSL does not name them.
+    66: "EE_KEY_TOO_SMALL",
+    67: "CA_KEY_TOO_SMALL",
+    68: "CA_MD_TOO_WEAK",
+}
+
+_PARSE_CAUSES: dict[type[BaseException], Cause] = {
+    Truncated: Cause.TRUNCATED,
+    WalkError: Cause.MALFORMED,
+    EmptyFrame: Cause.EMPTY_MESSAGE,
 }
 
 
@@ -95,6 +108,8 @@ _PEER_ERRORS = (
     TlsTruncated,
     service_identity.VerificationError,
     service_identity.CertificateError,
+    WalkError,
+    EmptyFrame,
     http.client.HTTPException,
     urllib3.exceptions.HTTPError,
 )
@@ -130,7 +145,7 @@ def _cause_of(exc: BaseException) -> str:
         return Cause.NAME_NOT_RESOLVED
     if isinstance(exc, OSError):
         return _errno_cause(exc)
-    return Cause.HTTP_PROTOCOL
+    return _PARSE_CAUSES.get(type(exc), Cause.HTTP_PROTOCOL)
 
 
 def _certificate_cause(code: int) -> str:
@@ -142,11 +157,10 @@ def _certificate_cause(code: int) -> str:
 
 
 def _errno_cause(exc: OSError) -> str:
-    if exc.errno is None:
-        # What a gevent socket raises when its own timeout ends; nothing else lacks an errno.
+    if isinstance(exc, TimeoutError):  # a gevent socket's own timeout has no errno
         return Cause.CONNECTION_TIMED_OUT
-    known = _ERRNO_CAUSES.get(exc.errno)
-    return known or "Errno" + errno.errorcode.get(exc.errno, str(exc.errno))
+    known = _ERRNO_CAUSES.get(exc.errno or 0)
+    return known or "Errno" + errno.errorcode.get(exc.errno or 0, str(exc.errno or "Unknown"))
 
 
 def _tls_cause(reason: str) -> str:
@@ -163,9 +177,9 @@ def refuses_http1(exc: Exception) -> bool:
 
 
 def _tls_reason(exc: BaseException) -> str:
-    """The reason string of either TLS library in one form: lower case, words, b"" for none."""
+    """The reason string of either TLS library in one form: lower case, words, "" for none."""
     if isinstance(exc, ssl.SSLError):
-        return (exc.reason or "").lower().replace("_", " ")
+        return (getattr(exc, "reason", None) or "").lower().replace("_", " ")
     if isinstance(exc, SSL.Error) and exc.args and isinstance(exc.args[0], list):
         return " ".join(str(entry[-1]) for entry in exc.args[0]).lower()
     return ""

@@ -64,7 +64,7 @@ class DohSite:
             "maxsize": leaves,
             "timeout": None,  # the attempt's gevent.Timeout bounds every wait
             "endpoint": endpoint,
-            "verify_name": tls_name or endpoint.host,
+            "verify_name": (tls_name or endpoint.host).removesuffix("."),
             "context": context,
             "resolver": resolver,
         }
@@ -96,7 +96,8 @@ class DohSite:
 
 
 def _host_header(endpoint: Endpoint, tls_name: str | None) -> str:
-    host = tls_name or (f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host)
+    name = tls_name or endpoint.host
+    host = f"[{name}]" if ":" in name else name
     return host if endpoint.port == Scheme.DOH.default_port else f"{host}:{endpoint.port}"
 
 

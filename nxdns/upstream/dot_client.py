@@ -147,8 +147,8 @@ class DotClient:
                 info.first_byte_ns = first_byte - sent
             try:
                 response = unframer.next_message()
-            except EmptyFrame:
-                return self._failed(Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE))
+            except EmptyFrame as exc:
+                return self._failed(blame(FaultKind.BAD_RESPONSE, exc))
         info.rest_ns = monotonic_ns() - first_byte
         fault = validate_response(query, response)
         if fault is not None:

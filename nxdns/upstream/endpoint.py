@@ -15,6 +15,7 @@ DOH_PORT = 443  # RFC 8484 is HTTPS
 DOT_PORT = 853  # RFC 7858 §3.1
 DOH_PATH = "/dns-query"  # RFC 8484 §4.1.1 uses it, and so do nearly all providers
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,15}")  # RFC 3986 §3.1; none has more letters
 _PATH = re.compile(r"/[!-~]*")  # printable ASCII: what can stand in a request line unescaped
 
 
@@ -136,12 +137,12 @@ def _path_of(scheme: Scheme, path: str) -> str:
 def redact_text(url: str) -> str:
     """A URL that did not parse, for an error message: what can be a secret is ``…``."""
     scheme, separator, rest = url.partition("://")
-    if not separator:
+    if not (separator and _SCHEME.fullmatch(scheme)):
         return "…"
+    if "@" in rest:  # a password may hold any delimiter: where it ends is anyone's guess
+        return f"{scheme}://…"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    host = authority.rpartition("@")[2]
-    hidden = "" if rest == host else "/…"
-    return f"{scheme}://{host}{hidden}"
+    return f"{scheme}://{authority}" + ("" if rest == authority else "/…")
 
 
 @dataclass(frozen=True, slots=True)
