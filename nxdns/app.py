@@ -206,4 +206,6 @@ def log_hub_errors() -> None:
 
 
 def _log_escaped(context: object, kind: Any, value: Any, traceback: Any) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return  # gevent throws it into the main greenlet, where it ends the verb
     _log.error("unexpected error in %r", context, exc_info=(kind, value, traceback))

@@ -5,11 +5,13 @@ what went wrong at run time.
 """
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from nxdns.app import StartError
+from nxdns.app import StartError, log_hub_errors
 from nxdns.cli import burst, check, demo, serve, version
 from nxdns.config import ConfigError
 
@@ -33,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run one verb; its exit status. Raises SystemExit for a command line that does not parse."""
     options = parser().parse_args(arguments)
+    log_hub_errors()
     try:
         status: int = options.run(options)
     except ConfigError as exc:
@@ -54,4 +57,14 @@ def complain(line: str) -> None:
 
 def run() -> NoReturn:
     """The entry point of the command."""
-    sys.exit(main(sys.argv[1:]))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a redacted path's "…" shall not end what it was to show.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read our output has gone. Python would try to flush it once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -13,6 +13,7 @@ import gevent
 from gevent import Timeout, socket
 
 from nxdns.app import StartError
+from nxdns.cli.arguments import whole_number
 from nxdns.cli.burst_report import Answer, Burst
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from nxdns.platform.sockets import socket_address
@@ -38,8 +39,9 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="HOST:PORT",
         help="an address, default 127.0.0.1:5300",
     )
-    verb.add_argument("-n", type=_number, default=30, help="names at once, default 30")
-    verb.add_argument("--repeat", type=_number, default=2, help="bursts, default 2")
+    number = whole_number(1, MOST_QUERIES)
+    verb.add_argument("-n", type=number, default=30, help="names at once, default 30")
+    verb.add_argument("--repeat", type=number, default=2, help="bursts, default 2")
     verb.add_argument("--json", action="store_true", help="print JSON, with every query in it")
     verb.set_defaults(run=run)
 
@@ -91,8 +93,8 @@ def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
                 received = sock.recv(_DATAGRAM)
                 if validate_response(query, received) is None:
                     reply = received
-        except ConnectionRefusedError:
-            pass  # nobody listens there; it is as lost as any
+        except OSError:
+            pass  # nobody listens there, or a firewall objects: it is as lost as any
     took_ms = (time.monotonic() - started) * 1000
     if reply is None:
         return Answer(took_ms, "")
@@ -124,9 +126,3 @@ def _server(text: str) -> ListenAddress:
     if not address.port:
         raise argparse.ArgumentTypeError("the port must be from 1 to 65535")
     return address
-
-
-def _number(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MOST_QUERIES:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MOST_QUERIES}")
-    return int(text)

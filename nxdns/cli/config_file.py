@@ -22,8 +22,9 @@ def load_from(options: argparse.Namespace) -> Config:
     """The configuration that the command line asks for. Raises ConfigError."""
     if options.config is not None:
         return load(options.config)
-    shipped = Path(sys.argv[0]).resolve().parent.parent / "etc" / "nxdns.toml"
-    for candidate in (SYSTEM_FILE, shipped):
+    beside_bin = Path(sys.argv[0]).resolve().parent.parent / "etc" / "nxdns.toml"
+    installed = Path(sys.prefix) / "etc" / "nxdns.toml"
+    for candidate in (SYSTEM_FILE, beside_bin, installed):
         if candidate.is_file():
             return load(candidate)
     raise ConfigError([f"{SYSTEM_FILE}: there is no configuration; name one with --config FILE"])

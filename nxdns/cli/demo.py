@@ -1,14 +1,19 @@
 """``nxdns demo``: all of it on this machine, with no network."""
 
 import argparse
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gevent
+
 from nxdns import logs
-from nxdns.app import App, log_hub_errors
+from nxdns.app import App
 from nxdns.cli import burst
+from nxdns.cli.arguments import whole_number
 from nxdns.cli.demo_authority import issue
 from nxdns.cli.serve import announce, stop_on_signals
 from nxdns.config import load
@@ -44,7 +49,7 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     verb.add_argument(
         "--latency",
-        type=_latency,
+        type=whole_number(0, _LONGEST_LATENCY_MS),
         default=92,
         metavar="MS",
         help="of the upstream's answers, default 92",
@@ -55,7 +60,8 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(options: argparse.Namespace) -> int:
     logs.configure("warning", "text")
-    log_hub_errors()
+    # Unwinds, so that no key is left behind.
+    unwind = gevent.signal_handler(signal.SIGTERM, sys.exit, 128 + signal.SIGTERM)
     with (
         tempfile.TemporaryDirectory(prefix="nxdns-demo-") as folder,
         _running(Path(folder), options.latency) as (upstream, app),
@@ -76,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
             print(line)
         if options.keep:
             print(f"\nrunning; try: dig @{bound.host} -p {bound.port} www.example.com", flush=True)
+            unwind.cancel()
             stop_on_signals().wait()
     return 0 if all_ok else 1
 
@@ -113,11 +120,3 @@ def describe(upstream: UpstreamSnapshot) -> list[str]:
     }
     width = max(len(name) for name in figures)
     return [f"{upstream.label}: {name:{width}} {value}" for name, value in figures.items()]
-
-
-def _latency(text: str) -> int:
-    if not text.isdigit() or int(text) > _LONGEST_LATENCY_MS:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of milliseconds from 0 to {_LONGEST_LATENCY_MS}"
-        )
-    return int(text)

@@ -8,7 +8,7 @@ import gevent
 from gevent.event import Event
 
 from nxdns import logs
-from nxdns.app import App, log_hub_errors
+from nxdns.app import App
 from nxdns.cli import config_file
 
 
@@ -27,7 +27,6 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(options: argparse.Namespace) -> int:
     config = config_file.load_from(options)
     logs.configure(config.log.level, config.log.format)
-    log_hub_errors()
     app = App(config)
     ending = stop_on_signals()
     app.start()

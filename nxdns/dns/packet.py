@@ -7,7 +7,7 @@ bytes and builds one object.
 import struct
 
 from nxdns.dns.header import HEADER_LENGTH, Header, Truncated, WalkError, unpack_header
-from nxdns.dns.name import NameLengths, skip_name
+from nxdns.dns.name import NameLengths, expand_name, skip_name
 from nxdns.dns.question import Question
 
 OPT = 41  # dnspython's RdataType.OPT as a plain integer: an enumeration costs on this path
@@ -25,7 +25,7 @@ class Record:
     def __init__(self, wire: bytes, start: int, fixed: int) -> None:
         """``start`` is the offset of the owner name, ``fixed`` that of TYPE."""
         self.rtype, self.rclass, self.ttl, length = unpack_record(wire, fixed)
-        self.root_owner = fixed == start + 1
+        self.root_owner = wire[start] == 0 or expand_name(wire, start) == b"\0"
         self.rdata = wire[fixed + RECORD_FIXED : fixed + RECORD_FIXED + length]
 
 

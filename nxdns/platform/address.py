@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MAX_PORT = 65535
 _MAX_NAME = 253  # RFC 1035 §2.3.4's 255 octets, as text and without the root's dot
 
+_SCOPE = re.compile(r"[A-Za-z0-9._~-]{1,32}")  # RFC 6874's ZoneID; Linux allows 15
 # RFC 1123 §2.1 letters, digits and hyphens; underscores occur in names people really use.
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
@@ -64,9 +65,11 @@ def parse_port(text: str) -> int | None:
 def canonical_literal(text: str) -> str | None:
     """An IP literal in its one canonical form (RFC 5952 for IPv6), or None for anything else."""
     try:
-        return str(ipaddress.ip_address(text))
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
+    scope = getattr(address, "scope_id", None)
+    return str(address) if scope is None or _SCOPE.fullmatch(scope) else None
 
 
 def is_literal(text: str) -> bool:

@@ -148,6 +148,8 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             if reply is None:
                 return
             _within(self._idle_seconds, sock.sendall, frame(reply))
+            # A client that is always quick would otherwise never let anybody else have a turn.
+            gevent.sleep(0)
 
     def _next_message(self, sock: Any, unframer: Unframer) -> bytes | None:
         """The next whole message, or None when the connection ended between two.

@@ -53,6 +53,8 @@ _CERTIFICATE_CAUSES = {
     64: Cause.CERTIFICATE_NAME_MISMATCH,  # IP_ADDRESS_MISMATCH
 }
 
+_X509_OUT_OF_MEMORY = 17
+
 _X509_NAMES = {
     code: name.removeprefix("ERR_")
     for name, code in vars(SSL.X509VerificationCodes).items()
@@ -88,7 +90,8 @@ def map_local(exc: BaseException) -> LocalKind | None:
 
     A bug of ours is ``Unexpected``, and is logged with its traceback the first time it occurs.
     """
-    if isinstance(exc, MemoryError) or "malloc failure" in _tls_reason(exc):
+    out_of_memory = isinstance(exc, CertificateRefused) and exc.code == _X509_OUT_OF_MEMORY
+    if out_of_memory or isinstance(exc, MemoryError) or "malloc failure" in _tls_reason(exc):
         return LocalKind.OUT_OF_MEMORY
     if isinstance(exc, socket.gaierror):
         return LocalKind.OUT_OF_MEMORY if exc.errno == socket.EAI_MEMORY else None
@@ -179,7 +182,8 @@ def refuses_http1(exc: Exception) -> bool:
 def _tls_reason(exc: BaseException) -> str:
     """The reason string of either TLS library in one form: lower case, words, "" for none."""
     if isinstance(exc, ssl.SSLError):
-        return (getattr(exc, "reason", None) or "").lower().replace("_", " ")
+        # The message too: Python's table of reasons is older than the OpenSSL below it.
+        return f"{getattr(exc, 'reason', '')} {exc}".lower().replace("_", " ")
     if isinstance(exc, SSL.Error) and exc.args and isinstance(exc.args[0], list):
         return " ".join(str(entry[-1]) for entry in exc.args[0]).lower()
     return ""

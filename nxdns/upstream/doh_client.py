@@ -175,6 +175,8 @@ class DohClient:
                 body += piece
                 if len(body) > MAX_MESSAGE:
                     return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.BODY_LENGTH)
+        except ValueError:  # http.client's int() of a chunk's size, or what it makes of that number
+            return Fault(FaultKind.RECEIVE_FAILED, Cause.HTTP_PROTOCOL)
         except Exception as exc:
             return blame(FaultKind.RECEIVE_FAILED, exc)
         self.last.rest_ns = monotonic_ns() - started

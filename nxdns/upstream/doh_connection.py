@@ -15,6 +15,7 @@ from urllib3.connection import HTTPSConnection
 from nxdns.platform.resolver import Resolver
 from nxdns.platform.sockets import dial
 from nxdns.upstream.blame import map_local
+from nxdns.upstream.doh_response import MAX_RESPONSE_BYTES, MalformedResponse, StrictResponse
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
@@ -29,6 +30,8 @@ class CountingSocket(ssl.SSLSocket):  # type: ignore[misc]  # gevent ships no ty
     def read(self, nbytes: int = 2014, buffer: Any = None) -> Any:
         data = super().read(nbytes, buffer)
         self.received += len(data) if buffer is None else data
+        if self.received > MAX_RESPONSE_BYTES:
+            raise MalformedResponse("it does not end")
         return data
 
 
@@ -88,6 +91,7 @@ class Posting:
 class DohConnection(HTTPSConnection):
     """Dials the endpoint's own host, whatever the URL or the Host header say."""
 
+    response_class = StrictResponse
     posting: Posting
     tls_version = ""
 

@@ -7,7 +7,7 @@ but this module and the leaf that connects ever looks at the original URL or pat
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nxdns.platform.address import canonical_literal, is_host_name, parse_port
 
@@ -55,10 +55,10 @@ class Endpoint:
     """One upstream's address. ``host`` has no brackets; ``path`` is "" for DoT."""
 
     scheme: Scheme
-    url: str
+    url: str = field(repr=False)
     host: str
     port: int
-    path: str
+    path: str = field(repr=False)
 
     @classmethod
     def parse(cls, url: str) -> "Endpoint":
@@ -152,7 +152,7 @@ class Identity:
     scheme: Scheme
     host: str
     port: int
-    path: str
+    path: str = field(repr=False)
     tls_name: str
 
 

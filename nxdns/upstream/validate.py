@@ -2,6 +2,7 @@
 
 from nxdns.dns import packet
 from nxdns.dns.header import HEADER_LENGTH, Truncated, WalkError
+from nxdns.dns.name import POINTER
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 
 
@@ -30,9 +31,18 @@ def validate_response(query: bytes, response: bytes) -> Fault | None:
     if answer.id != asked.id:
         return Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID)
     end = asked.question_end
-    if end == answer.question_end and query[HEADER_LENGTH:end] == response[HEADER_LENGTH:end]:
+    if query[HEADER_LENGTH:end] == response[HEADER_LENGTH:end] and not _may_point(query, end):
         return None
     return _compare(asked, answer)
+
+
+def _may_point(query: bytes, end: int) -> bool:
+    """Whether QNAME may end in a pointer: that leads into the header, which differs in a response.
+
+    A name without one ends in the root's zero, which only a label of binary data makes look like
+    the second octet of a pointer.
+    """
+    return query[end - 5] != 0 or query[end - 6] >= POINTER
 
 
 def _compare(asked: packet.Packet, answer: packet.Packet) -> Fault | None:
