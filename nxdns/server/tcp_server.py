@@ -12,7 +12,7 @@ from gevent import Timeout, socket
 from gevent.pool import Pool
 from gevent.server import StreamServer
 
-from nxdns.dns.framing import EmptyFrame, Unframer, frame
+from nxdns.dns.framing import Unframer, frame
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.log_limit import LogLimit
 from nxdns.platform.sockets import socket_address
@@ -33,6 +33,7 @@ _NS_PER_SECOND = 1_000_000_000
 # What accept reports when there is nothing to accept with; to try again at once would spin.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_SECONDS = 0.1
+_KILL_SECONDS = 1.0  # a greenlet that is killed ends at once; one that cannot must not hang a stop
 
 
 class TcpStats:
@@ -133,7 +134,8 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             # A reply is one send: nothing is gained by holding its last segment back.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._converse(sock)
-        except (OSError, EmptyFrame, EOFError, _Expired):
+        except (OSError, ValueError, EOFError, _Expired):
+            # ValueError: a length of zero, from a client or of a reply that none should make.
             self.stats.connection_errors += 1
         finally:
             self.stats.active -= 1
@@ -199,7 +201,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             with suppress(OSError):  # the client may have reset it
                 sock._sock.shutdown(socket.SHUT_RD)
         self._connections.join(self.stop_timeout if timeout is None else timeout)
-        self._connections.kill()
+        self._connections.kill(timeout=_KILL_SECONDS)
         self.close()
 
 

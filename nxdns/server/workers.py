@@ -17,6 +17,8 @@ from nxdns.platform.bug_log import log_bug_once
 
 _log = logging.getLogger(__name__)
 
+_KILL_SECONDS = 1.0  # a greenlet that is killed ends at once; one that cannot must not hang a stop
+
 
 class Workers:
     """At most ``size`` jobs at once; there is no queue."""
@@ -68,7 +70,7 @@ class Workers:
         self._stopping = True
         self._hub.loop.run_callback(self._dismiss_parked)
         self._pool.join(timeout_seconds)
-        self._pool.kill()
+        self._pool.kill(timeout=_KILL_SECONDS)
 
     def _dismiss_parked(self) -> None:
         while self._parked:

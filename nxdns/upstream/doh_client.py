@@ -32,6 +32,7 @@ MEDIA_TYPE = "application/dns-message"  # RFC 8484 §6
 WANTS_HTTP2 = "the server wants HTTP/2, which nxdns does not speak; use its tls:// form"
 
 _OK = 200
+_LENGTH_DIGITS = len(str(MAX_MESSAGE))
 # RFC 9110 §15.6.6 and §15.5.22: how a server says that HTTP/1.1 is not enough.
 _HTTP_VERSION_STATUSES = frozenset({505, 426})
 
@@ -204,7 +205,9 @@ def _judge_head(response: Any) -> Fault | None:
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() != "identity":
         return Fault(FaultKind.HTTP_CONTENT_TYPE, Cause.ENCODED_BODY)
-    if (response.length_remaining or 0) > MAX_MESSAGE:
+    # Digits alone, as StrictResponse has seen to; there may be more of them than int() takes.
+    declared = response.headers.get("Content-Length", "0").lstrip("0")
+    if len(declared) > _LENGTH_DIGITS or int(declared or "0") > MAX_MESSAGE:
         return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.DECLARED_LENGTH)
     return None
 

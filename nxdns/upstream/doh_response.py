@@ -38,6 +38,12 @@ class StrictResponse(http.client.HTTPResponse):
         if len(lengths) > 1 or not all(each.isascii() and each.isdigit() for each in lengths):
             raise MalformedResponse("Content-Length is not one number")
 
+    def _read_next_chunk_size(self) -> int:
+        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # private, untyped
+        if size < 0:  # int() takes a sign, and the library then reads to the end of the stream
+            raise MalformedResponse("a chunk's size is below zero")
+        return size
+
 
 class _Head:
     """The lines of a head; unlike a file, it tells an early end from an empty line."""

@@ -45,8 +45,8 @@ class Session:
         self._stream.send(frame(message))
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """The record that ``send`` would send; it must then be sent with ``send_raw``, in order."""
-        self.connection.send(plaintext)
+        """The records that ``send`` would send; send them with ``send_raw``, in order."""
+        self.connection.sendall(plaintext)
         return self.connection.bio_read(1 << 18)
 
     def send_raw(self, data: bytes) -> None:

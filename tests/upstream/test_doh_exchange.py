@@ -1,0 +1,238 @@
+"""What a DoH leaf sends (RFC 8484), and to whom."""
+
+import pytest
+from OpenSSL import SSL
+
+from nxdns.dns.framing import MAX_MESSAGE
+from nxdns.upstream.doh_client import DohSite
+from nxdns.upstream.transport import Endpoint, LocalKind, LocalResource
+from tests.support.authority import NAME, Authority, Issued
+from tests.support.http_peer import (
+    FixedLookup,
+    NoLookups,
+    Request,
+    TcpPeer,
+    accept_tls,
+    leaves_at,
+    read_request,
+    redirect_port,
+    reply,
+    well_behaved,
+)
+from tests.support.messages import make_query, make_response
+from tests.support.tls_peer import Script, Session, TlsPeer
+
+pytestmark = pytest.mark.integration
+
+
+def recording(seen: list[Request]) -> Script:
+    """A script that answers every query, and keeps what it read."""
+
+    def script(session: Session) -> None:
+        while True:
+            request = read_request(session)
+            seen.append(request)
+            session.send(reply(make_response(request.body)))
+
+    return script
+
+
+def test_a_query_is_posted_as_it_is_with_the_headers_of_rfc_8484(
+    authority: Authority, certificate: Issued
+) -> None:
+    query = make_query(id_=0xBEEF, payload=1232, dnssec_ok=True)
+    seen: list[Request] = []
+    with (
+        TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        assert leaves.first.exchange(query) == make_response(query)
+    [request] = seen
+    assert request.line == "POST /dns-query HTTP/1.1"
+    assert request.body == query
+    wanted = {
+        "content-type": "application/dns-message",
+        "accept": "application/dns-message",
+        "accept-encoding": "identity",
+        "content-length": str(len(query)),
+    }
+    assert request.headers.items() >= wanted.items()
+    assert "transfer-encoding" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        pytest.param("", "/dns-query", id="default"),
+        pytest.param("/s3cret-t0ken/dns", "/s3cret-t0ken/dns", id="secret"),
+        pytest.param("/", "/", id="root"),
+        pytest.param("/a/../b/", "/a/../b/", id="dots"),
+        pytest.param("/a%2Fb~c", "/a%2Fb~c", id="escaped"),
+        pytest.param("//token/dns-query", "//token/dns-query", id="two-slashes"),
+    ],
+)
+def test_the_target_of_the_request_is_the_path_of_the_endpoint(
+    authority: Authority, certificate: Issued, path: str, target: str
+) -> None:
+    seen: list[Request] = []
+    with (
+        TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
+        leaves_at(peer.port, authority, path=path) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert [request.target for request in seen] == [target]
+
+
+@pytest.mark.parametrize(
+    ("host", "tls_name", "wanted"),
+    [
+        pytest.param("127.0.0.1", NAME, NAME, id="literal-with-tls-name"),
+        pytest.param("127.0.0.1", None, "127.0.0.1", id="literal-alone"),
+        pytest.param(NAME, None, NAME, id="name"),
+    ],
+)
+def test_the_host_header_names_the_server_and_a_port_other_than_443(
+    authority: Authority, certificate: Issued, host: str, tls_name: str | None, wanted: str
+) -> None:
+    seen: list[Request] = []
+    resolver = FixedLookup(["127.0.0.1"])
+    with (
+        TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
+        leaves_at(peer.port, authority, host=host, tls_name=tls_name, resolver=resolver) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert [request.headers["host"] for request in seen] == [f"{wanted}:{peer.port}"]
+
+
+def test_the_host_header_leaves_port_443_out(
+    authority: Authority, certificate: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Request] = []
+    with (
+        TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
+        leaves_at(443, authority) as leaves,
+    ):
+        redirect_port(monkeypatch, 443, peer.port)
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert [request.headers["host"] for request in seen] == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("tls_name", "wanted"),
+    [
+        pytest.param(None, "[::1]", id="host"),
+        pytest.param("::1", "[::1]", id="tls-name"),
+        pytest.param(NAME, NAME, id="literal-with-tls-name"),
+    ],
+)
+def test_an_ipv6_literal_is_dialled_and_stands_in_brackets_in_the_host_header(
+    authority: Authority, tls_name: str | None, wanted: str
+) -> None:
+    seen: list[Request] = []
+    context = authority.issue("::1", NAME).openssl_context()
+
+    def script(sock: object) -> None:
+        session = accept_tls(sock, context)
+        session.handshake()
+        recording(seen)(session)
+
+    with (
+        TcpPeer(script, host="::1") as peer,
+        leaves_at(peer.port, authority, host="[::1]", tls_name=tls_name) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert [request.headers["host"] for request in seen] == [f"{wanted}:{peer.port}"]
+
+
+@pytest.mark.parametrize(
+    ("host", "tls_name", "wanted"),
+    [
+        pytest.param("127.0.0.1", NAME, NAME.encode(), id="tls-name"),
+        pytest.param("127.0.0.1", None, None, id="no-literal-in-sni"),
+        pytest.param(NAME, None, NAME.encode(), id="name"),
+        pytest.param("lookup.test", NAME, NAME.encode(), id="tls-name-before-name"),
+        pytest.param(f"{NAME}.", None, NAME.encode(), id="no-dot-at-the-end"),
+    ],
+)
+def test_the_name_in_sni_is_the_name_that_is_verified(
+    authority: Authority,
+    certificate: Issued,
+    host: str,
+    tls_name: str | None,
+    wanted: bytes | None,
+) -> None:
+    names: list[bytes | None] = []
+    context = certificate.openssl_context()
+    context.set_tlsext_servername_callback(lambda server: names.append(server.get_servername()))
+    resolver = FixedLookup(["127.0.0.1"])
+    with (
+        TlsPeer(context, well_behaved()) as peer,
+        leaves_at(peer.port, authority, host=host, tls_name=tls_name, resolver=resolver) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert set(names) == {wanted}
+
+
+def test_http_1_1_is_offered_in_alpn(authority: Authority, certificate: Issued) -> None:
+    offers: list[list[bytes]] = []
+
+    def select(_connection: SSL.Connection, offered: list[bytes]) -> bytes:
+        offers.append(offered)
+        return offered[0]
+
+    context = certificate.openssl_context()
+    context.set_alpn_select_callback(select)
+    with (
+        TlsPeer(context, well_behaved()) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+    assert offers == [[b"http/1.1"]]
+
+
+def test_tls_1_2_is_new_enough(authority: Authority, certificate: Issued) -> None:
+    context = certificate.openssl_context()
+    context.set_max_proto_version(SSL.TLS1_2_VERSION)
+    with (
+        TlsPeer(context, well_behaved()) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert leaves.first.last.tls_version == "TLSv1.2"
+
+
+@pytest.mark.parametrize("size", [pytest.param(0, id="empty"), pytest.param(65536, id="too-long")])
+def test_a_query_that_is_no_message_is_refused_before_anything_is_dialled(
+    authority: Authority, certificate: Issued, size: int
+) -> None:
+    with (
+        TlsPeer(certificate.openssl_context(), well_behaved()) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        with pytest.raises(LocalResource) as raised:
+            leaves.first.exchange(b"q" * size)
+        assert raised.value.kind is LocalKind.BUFFER_TOO_SMALL
+        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert peer.accepts == 1
+
+
+def test_a_query_of_65535_bytes_is_sent_whole(authority: Authority, certificate: Issued) -> None:
+    seen: list[Request] = []
+    query = make_query().ljust(MAX_MESSAGE, b"\0")
+
+    def script(session: Session) -> None:
+        seen.append(read_request(session))
+        session.send(reply(make_response(make_query())))
+
+    with (
+        TlsPeer(certificate.openssl_context(), script) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        leaves.first.exchange(query)
+    assert [request.body for request in seen] == [query]
+
+
+def test_a_site_of_another_scheme_is_refused(authority: Authority) -> None:
+    endpoint = Endpoint.parse("tls://127.0.0.1")
+    with pytest.raises(ValueError, match="DoH leaf"):
+        DohSite(endpoint, None, authority.doh_context(), NoLookups(), 1.0, 1)  # type: ignore[arg-type]
