@@ -53,6 +53,7 @@ def test_a_name_ends_where_it_ends_whatever_follows(behind: bytes) -> None:
         pytest.param(b"\0\0\xc0\x02", 2, id="pointer-to-itself"),
         pytest.param(b"\x01a\xc0\x00", 0, id="pointer-to-the-start-of-its-own-name"),
         pytest.param(b"\x01a\x01b\xc0\x02", 0, id="pointer-into-its-own-name"),
+        pytest.param(b"\x02\0z\xc0\x01", 0, id="pointer-into-a-label-of-its-own-name"),
         pytest.param(b"\xc0\x02\xc0\x00", 0, id="two-pointers-at-each-other-from-the-first"),
         pytest.param(b"\xc0\x02\xc0\x00", 2, id="two-pointers-at-each-other-from-the-second"),
         pytest.param(b"\xc0\x04\xc0\x00\xc0\x02", 4, id="ring-of-three-pointers"),

@@ -73,7 +73,9 @@ def wait_in(reached: Event, sock: Any) -> None:
 
 
 @EXCEPTIONS
-def test_while_it_dials(authority: Authority, exception: Interrupt) -> None:
+def test_an_interrupt_while_dialling_passes_through(
+    authority: Authority, exception: Interrupt
+) -> None:
     dialling = Event()
     dialling.set()
     with no_descriptor_left(), blackhole() as port, leaves_at(port, authority) as leaves:
@@ -82,7 +84,9 @@ def test_while_it_dials(authority: Authority, exception: Interrupt) -> None:
 
 
 @EXCEPTIONS
-def test_while_it_looks_its_host_up(authority: Authority, exception: Interrupt) -> None:
+def test_an_interrupt_during_the_lookup_passes_through(
+    authority: Authority, exception: Interrupt
+) -> None:
     class Stuck(NoLookups):
         def __init__(self) -> None:
             self.asked = Event()
@@ -103,7 +107,7 @@ def test_while_it_looks_its_host_up(authority: Authority, exception: Interrupt) 
 
 
 @EXCEPTIONS
-def test_while_it_shakes_hands(
+def test_an_interrupt_in_the_handshake_leaves_no_half_built_connection(
     authority: Authority, certificate: Issued, exception: Interrupt
 ) -> None:
     reached = Event()
@@ -125,7 +129,7 @@ def test_while_it_shakes_hands(
 
 
 @EXCEPTIONS
-def test_while_it_sends(
+def test_an_interrupt_while_sending_discards_the_connection(
     authority: Authority,
     certificate: Issued,
     monkeypatch: pytest.MonkeyPatch,
@@ -174,7 +178,7 @@ def test_while_it_sends(
         pytest.param(head(DNS_MESSAGE) + RESPONSE, id="before-the-close"),
     ],
 )
-def test_while_it_receives(
+def test_an_interrupt_while_receiving_discards_the_connection(
     authority: Authority, certificate: Issued, begun: bytes, exception: Interrupt, *, reused: bool
 ) -> None:
     reached, ended = Event(), Event()
@@ -207,7 +211,7 @@ def test_while_it_receives(
 
 
 @EXCEPTIONS
-def test_while_it_redials_for_a_stale_connection(
+def test_an_interrupt_in_the_retry_counts_no_recovery(
     authority: Authority, certificate: Issued, exception: Interrupt
 ) -> None:
     reached = Event()

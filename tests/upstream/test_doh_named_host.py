@@ -151,14 +151,6 @@ def test_a_name_without_an_address_is_the_upstreams_fault(
         assert promptly(leaves.first, QUERY) == not_resolved
 
 
-def test_a_real_lookup_of_an_unknown_name_is_the_upstreams_fault(authority: Authority) -> None:
-    resolver = Resolver()
-    with leaves_at(443, authority, host="nxdns.invalid", resolver=resolver) as leaves:
-        not_resolved = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
-        assert promptly(leaves.first, QUERY) == not_resolved
-    resolver.close()
-
-
 def test_a_real_lookup_of_localhost_finds_the_peer(authority: Authority) -> None:
     resolver = Resolver()
     with (

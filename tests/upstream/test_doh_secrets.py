@@ -93,7 +93,7 @@ def answer_twice(data: bytes, session: Session) -> None:
 
 
 @ANSWERS
-def test_whatever_the_server_does(
+def test_no_answer_of_a_server_makes_the_leaf_tell_its_path(
     authority: Authority, certificate: Issued, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     with (
@@ -104,7 +104,9 @@ def test_whatever_the_server_does(
             assert_untold(outcome_of(leaves.first), caplog)
 
 
-def test_a_certificate_is_refused(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_certificate_tells_no_path(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     context = authority.issue("evil.test").openssl_context()
     with (
         TlsPeer(context, read_request) as peer,  # type: ignore[arg-type]  # never comes so far
@@ -122,7 +124,7 @@ def test_a_certificate_is_refused(authority: Authority, caplog: pytest.LogCaptur
         pytest.param(FixedLookup(["127.0.0.1"]), id="refused"),
     ],
 )
-def test_it_cannot_connect(
+def test_a_failed_connect_tells_no_path(
     authority: Authority, caplog: pytest.LogCaptureFixture, resolver: NoLookups | FixedLookup
 ) -> None:
     with socket.socket() as bound:
@@ -132,7 +134,7 @@ def test_it_cannot_connect(
             assert_untold(outcome_of(leaves.first), caplog)
 
 
-def test_it_is_timed_out(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_timeout_tells_no_path(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     with blackhole() as port, leaves_at(port, authority, path=PATH) as leaves:
         with pytest.raises(gevent.Timeout) as raised, gevent.Timeout(0.01):
             leaves.first.exchange(QUERY)
@@ -152,7 +154,7 @@ def _loggers_are_put_back() -> Iterator[None]:
 
 @ANSWERS
 @pytest.mark.usefixtures("_loggers_are_put_back")
-def test_with_logging_as_nxdns_configures_it_not_even_urllib3_tells(
+def test_the_log_that_nxdns_configures_tells_no_path_for_urllib3_either(
     authority: Authority, certificate: Issued, capfd: pytest.CaptureFixture[str], data: bytes
 ) -> None:
     logs.configure("debug", "text")
