@@ -5,7 +5,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gevent
@@ -18,18 +18,17 @@ from nxdns.platform.resolver import Resolver
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.snapshots import UpstreamSnapshot
+from nxdns.units import MS_PER_SECOND, NS_PER_MS
 from nxdns.upstream import doh_connection
 from nxdns.upstream.doh_client import DohClient, DohSite
 from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.health import Effect, Tripped
 from nxdns.upstream.pool import SLOTS_PER_ENTRY, Budgets, Entry, OnEffect, UpstreamPool
 from nxdns.upstream.slots import Slots
+from nxdns.upstream.transitions import TransitionLog
 from nxdns.upstream.transport import Leaf, Recoveries, Scheme
 
 _log = logging.getLogger(__name__)
 
-_NS_PER_MS = 1_000_000
-_MS_PER_SECOND = 1000
 
 # What bind says of an address, a family or an interface that this machine does not have (yet).
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV, errno.ENXIO})
@@ -71,7 +70,7 @@ class Upstreams:
         if not any(entry.enabled for entry in entries):
             resolver.close()
             raise StartError(reason)
-        budgets = Budgets(config.attempt_ms * _NS_PER_MS, config.total_ms * _NS_PER_MS)
+        budgets = Budgets(config.attempt_ms * NS_PER_MS, config.total_ms * NS_PER_MS)
         pool = UpstreamPool(
             entries,
             config.health,
@@ -114,7 +113,7 @@ class _LeafFactory:
             upstream.tls_name,
             self._doh_context,
             self._resolver,
-            self._config.attempt_ms / _MS_PER_SECOND,
+            self._config.attempt_ms / MS_PER_SECOND,
             self._slots,
         )
         return [DohClient(site, recoveries) for _ in range(self._slots)]
@@ -129,23 +128,6 @@ def _entry(upstream: UpstreamConfig, leaves: Sequence[Leaf], recoveries: Recover
         enabled=upstream.enabled,
         recoveries=recoveries,
     )
-
-
-class TransitionLog:
-    """Tells the log when an upstream stops being trusted, and when it is trusted again."""
-
-    def __init__(self) -> None:
-        self._tripped: set[str] = set()
-
-    def note(self, entry: Entry, effect: Effect) -> None:
-        """An effect of the pool; what it does not change is not told again. Never switches."""
-        if isinstance(effect.episode, Tripped):
-            if entry.label not in self._tripped:
-                self._tripped.add(entry.label)
-                _log.warning("upstream '%s' failed: %s", entry.label, effect.episode.fault)
-        elif entry.label in self._tripped:
-            self._tripped.discard(entry.label)
-            _log.info("upstream '%s' has recovered", entry.label)
 
 
 class App:
@@ -185,7 +167,7 @@ class App:
 
     def stop(self) -> None:
         """Take no more queries, answer those in flight within the total budget, close."""
-        budget_seconds = self._config.total_ms / _MS_PER_SECOND
+        budget_seconds = self._config.total_ms / MS_PER_SECOND
         gevent.joinall([gevent.spawn(each.stop, budget_seconds) for each in self.listeners])
         self.upstreams.close()
 
@@ -196,16 +178,3 @@ def _bind_reason(exc: OSError) -> str:
     if exc.errno == errno.EACCES:
         return "ports below 1024 need root or CAP_NET_BIND_SERVICE"
     return exc.strerror or os.strerror(exc.errno or 0)
-
-
-def log_hub_errors() -> None:
-    """Send what escapes a greenlet to the log; gevent would print it to stderr by itself."""
-    hub: Any = gevent.get_hub()
-    print_exception: Callable[..., None] = _log_escaped
-    hub.print_exception = print_exception
-
-
-def _log_escaped(context: object, kind: Any, value: Any, traceback: Any) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        return  # gevent throws it into the main greenlet, where it ends the verb
-    _log.error("unexpected error in %r", context, exc_info=(kind, value, traceback))

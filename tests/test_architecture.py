@@ -29,11 +29,15 @@ LAYERS: dict[str, set[str]] = {
     "storage": set(),
     "server": {"dns", "platform", "upstream"},
     "web": {"snapshots"},
-    "logs": set(),
     "config": {"dns", "platform", "upstream", "storage", "server", "snapshots"},
     "owner": {"dns", "platform", "upstream", "storage", "server", "snapshots", "web", "config"},
 }
 """What the modules of each folder may import of ours, besides their own folder."""
+
+# Units and the log are below everything but the wire core, which needs neither.
+for _layer in LAYERS.keys() - {"dns"}:
+    LAYERS[_layer] |= {"units", "logs"}
+LAYERS |= {"units": set(), "logs": {"units"}}
 
 # The composition root knows everything; still the application does not know its command line.
 LAYERS["app"] = set(LAYERS)
@@ -48,6 +52,7 @@ PURE = {
     "nxdns.upstream.health",
     "nxdns.upstream.retry",
     "nxdns.upstream.validate",
+    "nxdns.units",
 }
 
 ENUMERATIONS = {"dns.flags", "dns.opcode", "dns.rcode", "dns.rdataclass", "dns.rdatatype"}

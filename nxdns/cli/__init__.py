@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from nxdns.app import StartError, log_hub_errors
+from nxdns.app import StartError
 from nxdns.cli import burst, check, demo, serve, version
 from nxdns.config import ConfigError
+from nxdns.logs.bugs import log_hub_errors
 
 _VERBS = (serve, check, burst, demo, version)
 
@@ -64,7 +65,15 @@ def run() -> NoReturn:
         status = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # Who read our output has gone. Python would try to flush it once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        status = 1
+    except OSError as exc:
+        complain(f"cannot write to standard output: {exc.strerror}")
+        _discard_output()
         status = 1
     sys.exit(status)
+
+
+def _discard_output() -> None:
+    """Python would try to flush what it still holds once more, at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

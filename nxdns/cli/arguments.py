@@ -9,7 +9,8 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         # isdigit alone takes a superscript two for a digit, and int does not.
-        if not (text.isascii() and text.isdigit()) or not low <= int(text[:9]) <= high:
+        decimal = text.isascii() and text.isdigit() and len(text) <= len(str(high))
+        if not decimal or not low <= int(text) <= high:
             raise argparse.ArgumentTypeError(f"must be a number from {low} to {high}")
         return int(text)
 

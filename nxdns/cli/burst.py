@@ -10,11 +10,13 @@ from typing import Any
 import dns.message
 import dns.rcode
 import gevent
+from dns.rcode import Rcode
 from gevent import Timeout, socket
 
 from nxdns.app import StartError
 from nxdns.cli.arguments import whole_number
 from nxdns.cli.burst_report import Answer, Burst
+from nxdns.dns import packet
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from nxdns.platform.sockets import socket_address
 from nxdns.upstream.transport import validate_response
@@ -98,8 +100,7 @@ def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
     took_ms = (time.monotonic() - started) * 1000
     if reply is None:
         return Answer(took_ms, "")
-    rcode = dns.message.from_wire(reply, ignore_trailing=True).rcode()
-    return Answer(took_ms, dns.rcode.to_text(rcode))
+    return Answer(took_ms, dns.rcode.to_text(Rcode(packet.parse(reply).rcode)))
 
 
 def show(burst: Burst) -> None:

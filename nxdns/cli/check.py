@@ -10,10 +10,10 @@ from nxdns import logs
 from nxdns.app import StartError, Upstreams
 from nxdns.cli import config_file
 from nxdns.config import Config, UpstreamConfig
+from nxdns.units import NS_PER_MS
 from nxdns.upstream.transport import ExchangeInfo, LocalResource, PeerFault
 
 _PROBE_NAME = "example.com."  # RFC 2606 keeps it for such use, and it exists
-_NS_PER_MS = 1_000_000
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -58,7 +58,7 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
         print(f"FAIL {url} {exc}", flush=True)
         return False
     else:
-        took_ms = (time.monotonic_ns() - started) // _NS_PER_MS
+        took_ms = (time.monotonic_ns() - started) // NS_PER_MS
         name = upstream.tls_name or upstream.endpoint.host
         print(f"ok  {url} {took_ms} ms {info.tls_version} name verified ({name})", flush=True)
         return True

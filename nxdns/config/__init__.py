@@ -115,12 +115,22 @@ def _listen(table: Table) -> tuple[ListenAddress, ...]:
         table.complain("listen", 'must name an address, such as "127.0.0.1:5300"', show(texts))
     for text in texts:
         address = _address(table, "listen", text)
-        if address in addresses and address.port:
-            table.complain("listen", "is there twice", show(text))
-        elif address is not None:
+        if address is None:
+            continue
+        rival = next((other for other in addresses if _overlap(address, other)), None)
+        if rival is None:
             addresses.append(address)
+        else:
+            table.complain("listen", f"covers the same as {rival}; name one of them", show(text))
     table.finish()
     return tuple(addresses)
+
+
+def _overlap(one: ListenAddress, other: ListenAddress) -> bool:
+    """Whether both cannot be bound: a wildcard takes the port on all addresses of its family."""
+    if one.port != other.port or one.port == 0 or one.is_ipv6 is not other.is_ipv6:
+        return False
+    return one.host == other.host or one.is_wildcard or other.is_wildcard
 
 
 def _address(table: Table, key: str, text: str) -> ListenAddress | None:
@@ -190,7 +200,8 @@ def _tls_name(table: Table) -> str | None:
         "tls_name",
         "must be the name in the upstream's certificate, such as cloudflare-dns.com "
         "(an international name in its xn-- form)",
-        show(name),
+        # A URL without its scheme may have been pasted, with a token in its path.
+        show(name.partition("/")[0] + ("/…" if "/" in name else "")),
     )
     return None
 

@@ -1,5 +1,6 @@
 """Host names of upstreams, looked up by the system in threads of our own."""
 
+import errno
 import socket as blocking_socket  # noqa: TID251 - getaddrinfo may block: it runs in a thread
 from typing import Any
 
@@ -25,9 +26,12 @@ class Resolver:
         """
         try:
             found = self._threads.apply(_getaddrinfo, (host, port))
-        except socket.gaierror:
+        except RuntimeError as exc:
+            raise OSError(errno.ENOMEM, "no thread can be started for a lookup") from exc
+        if isinstance(found, socket.gaierror):
             _raise_if_out_of_descriptors()
-            raise
+        if isinstance(found, OSError):
+            raise found
         return list(dict.fromkeys(_literal(address) for *_, address in found))
 
     def close(self) -> None:
@@ -36,7 +40,11 @@ class Resolver:
 
 
 def _getaddrinfo(host: str, port: int) -> Any:
-    return blocking_socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """What it raises is returned: gevent's pool reports a task that raises as an error of ours."""
+    try:
+        return blocking_socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as exc:
+        return exc
 
 
 def _literal(address: tuple[Any, ...]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import service_identity.pyopenssl as identity
 from OpenSSL import SSL
+from service_identity import CertificateError
 
 from nxdns.platform.address import is_literal
 from nxdns.platform.tls_stream import TlsStream
@@ -96,7 +97,11 @@ def open_session(sock: Any, context: SSL.Context, name: str) -> TlsStream:
 
 def _verify_name(connection: SSL.Connection, name: str) -> None:
     """RFC 9525: subjectAltName only, iPAddress for a literal; the common name never counts."""
-    if is_literal(name):
-        identity.verify_ip_address(connection, name)
-    else:
-        identity.verify_hostname(connection, name.removesuffix("."))
+    try:
+        if is_literal(name):
+            identity.verify_ip_address(connection, name)
+        else:
+            identity.verify_hostname(connection, name.removesuffix("."))
+    except ValueError as exc:
+        # What cryptography makes of a subjectAltName that it cannot decode: it proves no name.
+        raise CertificateError(str(exc)) from exc

@@ -3,8 +3,9 @@
 from typing import Any
 
 import gevent
-from gevent import socket
+from gevent import Timeout, socket
 from gevent.lock import RLock
+from gevent.pool import Pool
 from gevent.server import StreamServer
 from OpenSSL import SSL
 
@@ -20,6 +21,9 @@ _ANSWERS = {
     28: bytes.fromhex("20010db8000000000000000000000001"),  # AAAA, from RFC 3849's
 }
 _CLASS_IN = 1
+
+_IDLE_SECONDS = 60.0  # longer than any demo or test is idle
+_REPLIES = 1024  # of one session at a time; beyond it nothing more is read from it
 
 
 def server_context(chain_file: str, key_file: str) -> SSL.Context:
@@ -68,33 +72,37 @@ class LoopbackUpstream(StreamServer):  # type: ignore[misc]  # gevent ships no t
         return int(self.address[1])
 
     def handle(self, sock: Any, _client: Any) -> None:
-        """Serve one session until its client ends it."""
+        """Serve one session until its client ends it, or has been idle for too long."""
         try:
-            stream = accept_session(sock, self._context)
+            with Timeout(_IDLE_SECONDS, TimeoutError):
+                stream = accept_session(sock, self._context)
         except (OSError, EOFError, SSL.Error):
             return  # a client that will not have us; it knows why
         self.handshakes += 1
         writing = RLock()
         unframer = Unframer()
+        replies = Pool(_REPLIES)
         try:
             while True:
-                unframer.feed(stream.recv())
+                with Timeout(_IDLE_SECONDS, TimeoutError):
+                    unframer.feed(stream.recv())
                 while (query := unframer.next_message()) is not None:
                     self.queries += 1
-                    gevent.spawn_later(self._latency_seconds, _reply, stream, writing, query)
+                    replies.spawn(self._reply, stream, writing, query)
         except (OSError, EOFError, SSL.Error, ValueError):
             pass  # the client has ended the session, or has sent what is no DNS
         finally:
+            replies.kill(block=False)
             stream.close()
 
-
-def _reply(stream: TlsStream, writing: Any, query: bytes) -> None:
-    try:
-        answer = frame(_answer(query))
-        with writing:
-            stream.send(answer)
-    except (OSError, SSL.Error, WalkError):
-        stream.close()
+    def _reply(self, stream: TlsStream, writing: Any, query: bytes) -> None:
+        gevent.sleep(self._latency_seconds)
+        try:
+            answer = frame(_answer(query))
+            with Timeout(_IDLE_SECONDS, TimeoutError), writing:
+                stream.send(answer)
+        except (OSError, SSL.Error, WalkError):
+            stream.close()
 
 
 def _answer(query: bytes) -> bytes:

@@ -11,7 +11,7 @@
     answered                 the upstream's bytes         queries
       too long for UDP       TC, question, OPT            queries and truncated
     peer fault, local lack   SERVFAIL, question, OPT      servfail
-    killed                   nothing; it propagates       cancelled
+    killed, or out of time   nothing; it propagates       cancelled
 
 The rows are tried in this order. It owns no socket and reads no clock.
 """
@@ -21,13 +21,14 @@ import logging
 
 from dns.opcode import Opcode
 from dns.rcode import Rcode
+from gevent import Timeout
 from greenlet import GreenletExit
 
 from nxdns.dns import packet
 from nxdns.dns.edns import Opt, OptError, find_opt, udp_limit
 from nxdns.dns.header import HEADER_LENGTH, QR, Header, Truncated, WalkError
 from nxdns.dns.reply import ResponseBuilder
-from nxdns.platform.bug_log import log_bug_once
+from nxdns.logs.bugs import log_bug_once
 from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, group
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,9 @@ class Handler:
                 raise
             _log.debug("SERVFAIL: %s", error)
             return self._servfail(asked, opt)
+        except Timeout:  # somebody else's deadline, passing through
+            self.stats.cancelled += 1
+            raise
         except Exception as exc:  # noqa: BLE001 - logged, and the client gets its SERVFAIL
             log_bug_once(_log, exc)
             return self._servfail(asked, opt)

@@ -2,21 +2,21 @@
 
 import errno
 import logging
-from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
 import gevent
-from gevent import Timeout, socket
+from gevent import socket
 from gevent.pool import Pool
 from gevent.server import StreamServer
 
-from nxdns.dns.framing import Unframer, frame
+from nxdns.dns.framing import frame
+from nxdns.logs.limit import LogLimit
 from nxdns.platform.address import ListenAddress
-from nxdns.platform.log_limit import LogLimit
 from nxdns.platform.sockets import socket_address
+from nxdns.server import stopping
 from nxdns.server.handler import Handler, Transport
+from nxdns.server.tcp_reader import Expired, IdleExpired, MessageReader, within
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +28,9 @@ TCP_CONNECTIONS = 64
 IDLE_SECONDS = 10.0
 
 _BACKLOG = 128  # connections that the kernel holds while the loop is busy; they are closed if many
-_READ_BYTES = 16384  # a query is short; a longer message comes in several reads
-_NS_PER_SECOND = 1_000_000_000
 # What accept reports when there is nothing to accept with; to try again at once would spin.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_SECONDS = 0.1
-_KILL_SECONDS = 1.0  # a greenlet that is killed ends at once; one that cannot must not hang a stop
 
 
 class TcpStats:
@@ -62,10 +59,6 @@ class TcpStats:
         self.active = 0
 
 
-class _Expired(Exception):
-    """A deadline of ours has passed."""
-
-
 class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
     """Serves one address.
 
@@ -87,8 +80,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         self._idle_seconds = idle_seconds
         self._log_limit = LogLimit()
         self._connections = Pool(max_connections)
-        #: Sockets of connections between two messages.
-        self._idle: set[Any] = set()
+        self._readers: set[MessageReader] = set()
         self._stopping = False
         super().__init__(_listen(address))
 
@@ -130,64 +122,32 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
 
     def handle(self, sock: Any) -> None:
         """Serve one connection to its end."""
+        reader = MessageReader(sock, self._idle_seconds)
+        self._readers.add(reader)
         try:
             # A reply is one send: nothing is gained by holding its last segment back.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._converse(sock)
-        except (OSError, ValueError, EOFError, _Expired):
+            self._converse(sock, reader)
+        except IdleExpired:
+            self.stats.idle_timeouts += 1
+        except (OSError, ValueError, EOFError, Expired):
             # ValueError: a length of zero, from a client or of a reply that none should make.
             self.stats.connection_errors += 1
         finally:
+            self._readers.discard(reader)
             self.stats.active -= 1
             sock.close()
 
-    def _converse(self, sock: Any) -> None:
+    def _converse(self, sock: Any, reader: MessageReader) -> None:
         """Answer one message after another until the client, or the handler, has had enough."""
-        unframer = Unframer()
-        while (query := self._next_message(sock, unframer)) is not None:
+        while (query := reader.next_message()) is not None:
             self.stats.messages += 1
             reply = self._handler.handle(Transport.TCP, query)
             if reply is None:
                 return
-            _within(self._idle_seconds, sock.sendall, frame(reply))
+            within(self._idle_seconds, sock.sendall, frame(reply))
             # A client that is always quick would otherwise never let anybody else have a turn.
             gevent.sleep(0)
-
-    def _next_message(self, sock: Any, unframer: Unframer) -> bytes | None:
-        """The next whole message, or None when the connection ended between two.
-
-        Raises EOFError or _Expired when it ended within one, EmptyFrame, OSError.
-        """
-        message = unframer.next_message()
-        if message is not None:
-            return message
-        if not unframer.received:
-            data = self._first_bytes(sock)
-            if not data:
-                return None
-            unframer.feed(data)
-        deadline = monotonic_ns() + int(self._idle_seconds * _NS_PER_SECOND)
-        while (message := unframer.next_message()) is None:
-            left_seconds = (deadline - monotonic_ns()) / _NS_PER_SECOND
-            data = _within(left_seconds, sock.recv, _READ_BYTES)
-            if not data:
-                raise EOFError
-            unframer.feed(data)
-        return message
-
-    def _first_bytes(self, sock: Any) -> bytes:
-        """What begins the next message; b"" when the client, the idle timeout or a stop ends it."""
-        if self._stopping:
-            return b""
-        self._idle.add(sock)
-        try:
-            data: bytes = _within(self._idle_seconds, sock.recv, _READ_BYTES)
-        except _Expired:
-            self.stats.idle_timeouts += 1
-            return b""
-        finally:
-            self._idle.discard(sock)
-        return data
 
     def stop(self, timeout: float | None = None) -> None:
         """Close idle connections, let the others answer within ``timeout`` seconds, then close.
@@ -195,13 +155,9 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         Connections that arrive meanwhile are closed at once, and counted as rejected.
         """
         self._stopping = True
-        for sock in self._idle:
-            # Neither a kill nor gevent's own shutdown(), which throws into the reader: what the
-            # client has sent already is so read, and answered, before the end.
-            with suppress(OSError):  # the client may have reset it
-                sock._sock.shutdown(socket.SHUT_RD)
-        self._connections.join(self.stop_timeout if timeout is None else timeout)
-        self._connections.kill(timeout=_KILL_SECONDS)
+        for reader in self._readers:
+            reader.finish()
+        stopping.end(self._connections, self.stop_timeout if timeout is None else timeout)
         self.close()
 
 
@@ -221,16 +177,3 @@ def _listen(address: ListenAddress) -> Any:
         sock.close()
         raise
     return sock
-
-
-def _within(seconds: float, call: Callable[..., Any], *args: Any) -> Any:
-    """``call(*args)``, or _Expired when it takes longer. Sends count as a whole, not by piece."""
-    timer = Timeout.start_new(max(seconds, 0.0))
-    try:
-        return call(*args)
-    except Timeout as expired:
-        if expired is not timer:
-            raise
-        raise _Expired from None
-    finally:
-        timer.close()

@@ -9,8 +9,8 @@ from gevent import socket
 from gevent.server import DatagramServer
 
 from nxdns.dns.edns import MAX_DATAGRAM
+from nxdns.logs.limit import LogLimit
 from nxdns.platform.address import ListenAddress
-from nxdns.platform.log_limit import LogLimit
 from nxdns.platform.sockets import socket_address
 from nxdns.server.handler import Handler, Transport
 from nxdns.server.workers import Workers

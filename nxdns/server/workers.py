@@ -13,11 +13,10 @@ from gevent import Timeout
 from gevent.pool import Pool
 from greenlet import getcurrent
 
-from nxdns.platform.bug_log import log_bug_once
+from nxdns.logs.bugs import log_bug_once
+from nxdns.server import stopping
 
 _log = logging.getLogger(__name__)
-
-_KILL_SECONDS = 1.0  # a greenlet that is killed ends at once; one that cannot must not hang a stop
 
 
 class Workers:
@@ -69,8 +68,7 @@ class Workers:
         """Let jobs under way end, kill what has not ended in time, and take no more."""
         self._stopping = True
         self._hub.loop.run_callback(self._dismiss_parked)
-        self._pool.join(timeout_seconds)
-        self._pool.kill(timeout=_KILL_SECONDS)
+        stopping.end(self._pool, timeout_seconds)
 
     def _dismiss_parked(self) -> None:
         while self._parked:

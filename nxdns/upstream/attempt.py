@@ -2,9 +2,8 @@
 
 from gevent import Timeout
 
+from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.transport import Cause, Fault, FaultKind, Leaf, LocalKind, LocalResource
-
-_NS_PER_SECOND = 1_000_000_000
 
 EXPIRED = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
 
@@ -18,7 +17,7 @@ def attempt(leaf: Leaf, query: bytes, *, attempt_ns: int, left_ns: int) -> bytes
     if left_ns <= 0:
         raise LocalResource(LocalKind.BUDGET_EXHAUSTED)
     cut_short = left_ns < attempt_ns
-    timer = Timeout((left_ns if cut_short else attempt_ns) / _NS_PER_SECOND)
+    timer = Timeout((left_ns if cut_short else attempt_ns) / NS_PER_SECOND)
     timer.start()
     try:
         return leaf.exchange(query)

@@ -17,7 +17,7 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import EmptyFrame
 from nxdns.dns.header import Truncated, WalkError
-from nxdns.platform.bug_log import log_bug_once
+from nxdns.logs.bugs import log_bug_once
 from nxdns.platform.tls_client import CertificateRefused
 from nxdns.platform.tls_stream import TlsTruncated
 from nxdns.upstream.errors import Cause, Fault, FaultKind, LocalKind, LocalResource

@@ -59,29 +59,34 @@ class DohSite:
         self.attempt_seconds = attempt_seconds
         self._warned = False
         self._pool: DohPool | None = None
+        name = _name_of(endpoint, tls_name)
         self._pool_arguments: dict[str, Any] = {
-            "host": endpoint.host,
-            "port": endpoint.port,
+            # What urllib3 would look up and put in its own log; the connections dial by themselves.
+            "host": "upstream.invalid",
             "maxsize": leaves,
             "timeout": None,  # the attempt's gevent.Timeout bounds every wait
             "endpoint": endpoint,
-            "verify_name": (tls_name or endpoint.host).removesuffix("."),
+            "verify_name": name,
             "context": context,
             "resolver": resolver,
         }
         self._headers = {
-            "Host": _host_header(endpoint, tls_name),
+            "Host": _host_header(name, endpoint.port),
             "Content-Type": MEDIA_TYPE,
             "Accept": MEDIA_TYPE,
             "Accept-Encoding": "identity",
             "User-Agent": "nxdns",
         }
 
-    def post(self, posting: Posting, query: bytes) -> Any:
-        """See :meth:`DohPool.post`."""
+    def pool(self) -> DohPool:
+        """The connections; new ones after a close."""
         if self._pool is None:
             self._pool = DohPool(**self._pool_arguments)
-        return self._pool.post(posting, self.endpoint.path, self._headers, query)
+        return self._pool
+
+    def post(self, pool: DohPool, posting: Posting, query: bytes) -> Any:
+        """See :meth:`DohPool.post`."""
+        return pool.post(posting, self.endpoint.path, self._headers, query)
 
     def warn_of_http2(self) -> None:
         """Tell the owner in the log, once."""
@@ -96,10 +101,14 @@ class DohSite:
             pool.close()
 
 
-def _host_header(endpoint: Endpoint, tls_name: str | None) -> str:
-    name = tls_name or endpoint.host
+def _name_of(endpoint: Endpoint, tls_name: str | None) -> str:
+    """Without what only our own machine and its resolver understand: a scope, the root's dot."""
+    return (tls_name or endpoint.host).partition("%")[0].removesuffix(".")
+
+
+def _host_header(name: str, port: int) -> str:
     host = f"[{name}]" if ":" in name else name
-    return host if endpoint.port == Scheme.DOH.default_port else f"{host}:{endpoint.port}"
+    return host if port == Scheme.DOH.default_port else f"{host}:{port}"
 
 
 class DohClient:
@@ -146,8 +155,9 @@ class DohClient:
         return outcome
 
     def _transact(self, posting: Posting, query: bytes) -> bytes | Fault:
+        pool = self._site.pool()
         try:
-            response = self._site.post(posting, query)
+            response = self._site.post(pool, posting, query)
         except PhaseFailed as failed:
             reason = failed.__cause__
             if not isinstance(reason, Exception):
@@ -176,8 +186,6 @@ class DohClient:
                 body += piece
                 if len(body) > MAX_MESSAGE:
                     return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.BODY_LENGTH)
-        except ValueError:  # http.client's int() of a chunk's size, or what it makes of that number
-            return Fault(FaultKind.RECEIVE_FAILED, Cause.HTTP_PROTOCOL)
         except Exception as exc:
             return blame(FaultKind.RECEIVE_FAILED, exc)
         self.last.rest_ns = monotonic_ns() - started

@@ -8,7 +8,7 @@ library's context and block the hub.)
 from time import monotonic, monotonic_ns
 from typing import Any, cast
 
-from gevent import ssl
+from gevent import Timeout, ssl
 from urllib3 import BaseHTTPResponse, HTTPSConnectionPool
 from urllib3.connection import HTTPSConnection
 
@@ -19,7 +19,7 @@ from nxdns.upstream.doh_response import MAX_RESPONSE_BYTES, MalformedResponse, S
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
-_SHORTEST_CONNECT_SECONDS = 0.05  # below it a connect would only be begun, never awaited
+_SHORTEST_PART_SECONDS = 0.05  # below it a connect would only be begun, never awaited
 
 
 class CountingSocket(ssl.SSLSocket):  # type: ignore[misc]  # gevent ships no types
@@ -111,39 +111,59 @@ class DohConnection(HTTPSConnection):
         self._resolver = resolver
 
     def connect(self) -> None:
-        """Dial, complete the handshake and verify; no half-built connection survives."""
-        info = self.posting.info
-        info.begin(reused=False, tls_version="")
-        started = monotonic_ns()
+        """Dial, complete the handshake and verify; no half-built connection survives.
+
+        A name's addresses are tried in their order, each with an equal part of the time. Raises
+        PhaseFailed of the last one.
+        """
+        self.posting.info.begin(reused=False, tls_version="")
+        began = monotonic_ns()
+        if self._endpoint.is_literal:
+            self._connect_to(self._endpoint.host, None, began)
+            return
+        addresses = self._lookup()
+        while addresses:
+            part_seconds = (self.posting.deadline_seconds - monotonic()) / len(addresses)
+            try:
+                self._connect_to(addresses.pop(0), max(part_seconds, _SHORTEST_PART_SECONDS), began)
+            except PhaseFailed as failed:
+                # Whoever has no descriptor for one address has none for the next.
+                if not addresses or map_local(cast(Exception, failed.__cause__)) is not None:
+                    raise
+            else:
+                return
+
+    def _lookup(self) -> list[str]:
         try:
-            sock = self._dial()
+            return self._resolver.lookup(self._endpoint.host, self._endpoint.port)
         except Exception as exc:
             raise PhaseFailed(FaultKind.CONNECT_FAILED) from exc
-        connected = monotonic_ns()
-        info.dial_ns = connected - started
+
+    def _connect_to(self, address: str, part_seconds: float | None, began: int) -> None:
+        """Within ``part_seconds``; the attempt's own deadline is the bound where that is None.
+
+        The dial has been under way since ``began``, lookup and other addresses included.
+        """
+        info = self.posting.info
+        phase = FaultKind.CONNECT_FAILED
+        timer = Timeout.start_new(part_seconds)
         try:
+            sock = dial(address, self._endpoint.port)
+            connected = monotonic_ns()
+            info.dial_ns = connected - began
+            phase = FaultKind.TLS_FAILED
             self.sock = self._handshake(sock)
+        except Timeout as expired:
+            if expired is not timer:
+                raise
+            raise PhaseFailed(phase) from TimeoutError()
         except Exception as exc:
-            raise PhaseFailed(FaultKind.TLS_FAILED) from exc
+            raise PhaseFailed(phase) from exc
+        finally:
+            timer.close()
         info.tls_ns = monotonic_ns() - connected
         info.tls_version = self.tls_version = self.sock.version() or ""
         self.is_verified = True
-
-    def _dial(self) -> Any:
-        """A literal at once; a name's addresses in order, each with an equal part of the time."""
-        endpoint = self._endpoint
-        if endpoint.is_literal:
-            return dial(endpoint.host, endpoint.port)
-        addresses = self._resolver.lookup(endpoint.host, endpoint.port)
-        for index, address in enumerate(addresses):
-            left_seconds = self.posting.deadline_seconds - monotonic()
-            part_seconds = left_seconds / (len(addresses) - index)
-            try:
-                return dial(address, endpoint.port, max(part_seconds, _SHORTEST_CONNECT_SECONDS))
-            except OSError as exc:
-                if index == len(addresses) - 1 or map_local(exc) is not None:
-                    raise
-        raise AssertionError("a lookup that succeeds has an address")
 
     def _handshake(self, sock: Any) -> Any:
         try:

@@ -14,6 +14,10 @@ from typing import Any
 MAX_RESPONSE_BYTES = 512 * 1024
 
 
+_INTERIM = 1
+_SWITCHING_PROTOCOLS = 101
+
+
 class MalformedResponse(http.client.HTTPException):
     """What came is no HTTP/1.1 response."""
 
@@ -29,6 +33,10 @@ class StrictResponse(http.client.HTTPResponse):
         self.fp = _Head(file)
         try:
             super().begin()
+            while self.status // 100 == _INTERIM and self.status != _SWITCHING_PROTOCOLS:
+                # The library passes over 100 alone; RFC 9110 §15.2 has others, such as 103.
+                self.headers = self.msg = None  # type: ignore[assignment]
+                super().begin()
         finally:
             if isinstance(self.fp, _Head):
                 self.fp = file
@@ -39,9 +47,13 @@ class StrictResponse(http.client.HTTPResponse):
             raise MalformedResponse("Content-Length is not one number")
 
     def _read_next_chunk_size(self) -> int:
-        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # private, untyped
-        if size < 0:  # int() takes a sign, and the library then reads to the end of the stream
-            raise MalformedResponse("a chunk's size is below zero")
+        try:
+            size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # private, untyped
+        except ValueError as exc:
+            raise MalformedResponse("a chunk's size is no number") from exc
+        # int() takes a sign, and the library then reads to the end of the stream.
+        if not 0 <= size <= MAX_RESPONSE_BYTES:
+            raise MalformedResponse("a chunk's size is below zero or beyond reason")
         return size
 
 

@@ -10,8 +10,8 @@
 
 A leaf *returns* a peer fault as a :class:`Fault`, a value, and raises the rest. The pool raises
 all three: ``PeerFault(fault)``, ``LocalResource(kind)``, and GreenletExit. That one is gevent's
-own; it is a BaseException, as gevent.Timeout is, and no module of ours may catch either without
-raising it again.
+own. It is a BaseException, as gevent.Timeout is: only who has set a Timeout, or has spawned a
+greenlet, may end one here.
 """
 
 import enum

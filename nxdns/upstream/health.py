@@ -11,12 +11,12 @@ so ``at`` may run backwards between two calls. Two rules make that harmless:
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nxdns.units import NS_PER_MS
 from nxdns.upstream.errors import Fault
 
 WINDOW = 32  # outcomes remembered: a screen's strip, and an hour of a quiet household
 _WINDOW_MASK = (1 << WINDOW) - 1
 _MAX_SHIFT = 20  # 2**20 times any base is beyond any sensible maximum; more only grows the number
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Config:
 
     failure_threshold: int = 2  # one failure may be the network's; two in a row are the upstream's
     base_backoff_ms: int = 500  # short: most outages of a household line last seconds
-    max_backoff_ms: int = 60_000  # long: a dead upstream costs one attempt a minute
+    max_backoff_ms: int = 60_000  # long: a dead upstream costs an attempt a minute
 
     def __post_init__(self) -> None:
         # A tripped state without a recorded failure would have no fault to report.
@@ -133,7 +133,7 @@ class State:
         shift = min(self.consecutive_failures - cfg.failure_threshold, _MAX_SHIFT)
         half_ms = min(cfg.max_backoff_ms, cfg.base_backoff_ms << shift) // 2
         jittered_ms = half_ms + rand % (half_ms + 1)
-        until = at + jittered_ms * _NS_PER_MS
+        until = at + jittered_ms * NS_PER_MS
         if self.backoff_until is None or until > self.backoff_until:
             self.backoff_until = until
 

@@ -3,14 +3,12 @@
 from bisect import bisect_left
 
 from nxdns.snapshots import HistogramSnapshot
-
-_NS_PER_MS = 1_000_000
-_NS_PER_SECOND = 1_000_000_000
+from nxdns.units import NS_PER_MS, NS_PER_SECOND
 
 # Fit for DNS: a warm session nearby answers in 5 to 20 ms, a distant one in 100, a handshake takes
 # three round trips; a full attempt is 2 s and the default total budget 5.
 BOUNDS_MS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 250, 500, 1000, 2000, 5000)
-_BOUNDS_NS = tuple(bound * _NS_PER_MS for bound in BOUNDS_MS)
+_BOUNDS_NS = tuple(bound * NS_PER_MS for bound in BOUNDS_MS)
 _BOUNDS_SECONDS = tuple(bound / 1000 for bound in BOUNDS_MS)
 
 
@@ -30,6 +28,4 @@ class Histogram:
 
     def snapshot(self) -> HistogramSnapshot:
         """A frozen copy."""
-        return HistogramSnapshot(
-            _BOUNDS_SECONDS, tuple(self._counts), self._sum_ns / _NS_PER_SECOND
-        )
+        return HistogramSnapshot(_BOUNDS_SECONDS, tuple(self._counts), self._sum_ns / NS_PER_SECOND)

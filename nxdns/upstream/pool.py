@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nxdns.snapshots import UpstreamSnapshot
+from nxdns.units import NS_PER_SECOND
 from nxdns.upstream import health
 from nxdns.upstream.attempt import EXPIRED, attempt
 from nxdns.upstream.histogram import Histogram
@@ -30,8 +31,6 @@ _log = logging.getLogger(__name__)
 # A household's burst of thirty names clears in four waves even if no session is open yet, and
 # eight TLS sessions cost an upstream of ours 0.3 MiB and a provider nothing it would notice.
 SLOTS_PER_ENTRY = 8
-
-_NS_PER_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class UpstreamPool:
         now = self._clock()
 
         def wall(at: int | None) -> float | None:
-            return None if at is None else wall_seconds - (now - at) / _NS_PER_SECOND
+            return None if at is None else wall_seconds - (now - at) / NS_PER_SECOND
 
         return [
             UpstreamSnapshot(
@@ -201,7 +200,7 @@ class UpstreamPool:
                 peak_in_flight=entry.slots.peak_in_flight,
                 slots=len(entry.slots.leaves),
                 queued_total=entry.slots.queued_total,
-                queued_seconds_total=entry.slots.queued_ns_total / _NS_PER_SECOND,
+                queued_seconds_total=entry.slots.queued_ns_total / NS_PER_SECOND,
                 reuse_recoveries_total=entry.recoveries.total,
                 exchange_seconds=entry.durations.snapshot(),
             )

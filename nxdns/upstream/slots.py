@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 from gevent.lock import BoundedSemaphore
 
+from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.transport import Leaf, LocalKind, LocalResource
 
 _log = logging.getLogger(__name__)
-
-_NS_PER_SECOND = 1_000_000_000
 
 
 class Slots:
@@ -51,11 +50,11 @@ class Slots:
         through ``release``.
         """
         if self.in_flight < len(self.leaves):
-            admitted = self._permits.acquire(timeout=budget_ns / _NS_PER_SECOND)
+            admitted = self._permits.acquire(timeout=budget_ns / NS_PER_SECOND)
         else:
             started = self._clock()
             try:
-                admitted = self._permits.acquire(timeout=budget_ns / _NS_PER_SECOND)
+                admitted = self._permits.acquire(timeout=budget_ns / NS_PER_SECOND)
             finally:
                 self.queued_total += 1
                 self.queued_ns_total += self._clock() - started

@@ -39,7 +39,11 @@ _WRONG_VALUES = [
     ),
     pytest.param(
         UPSTREAM + "[server]\nlisten = [\n'127.0.0.1:53',\n'127.0.0.1:53']", 4, "server.listen",
-        "'127.0.0.1:53'", "twice", id="listen-twice",
+        "'127.0.0.1:53'", "name one of them", id="listen-twice",
+    ),
+    pytest.param(
+        UPSTREAM + "[server]\nlisten = ['0.0.0.0:53', '[::]:53', '127.0.0.1:53']", 4,
+        "server.listen", "'127.0.0.1:53'", "covers the same as 0.0.0.0:53", id="listen-wildcard",
     ),
     pytest.param(
         "\n" + UPSTREAM + "name = 3", 4, "upstreams[0].name", "3", "a string", id="name-a-number"

@@ -101,7 +101,7 @@ def built(draw: st.DrawFn) -> Built:
 _octets = st.one_of(
     st.sampled_from([0, 1, 2, 12, 41, 63, 64, 127, 128, 191, 192, 193, 255]), st.integers(0, 255)
 )
-_corpus = st.sampled_from(CORPUS)
+_corpus = st.sampled_from(list(CORPUS.values()))
 
 
 @st.composite

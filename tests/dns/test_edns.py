@@ -152,6 +152,13 @@ def test_a_second_opt_record_is_a_format_error(records: tuple[bytes, ...]) -> No
         find(with_additional(*records))
 
 
+def test_of_two_opt_records_the_first_is_at_hand() -> None:
+    walked = packet.parse(with_additional(A, opt_record(ttl=1), opt_record(ttl=2)))
+    record = walked.opt_record()
+    assert record is not None
+    assert record.ttl == 1
+
+
 @pytest.mark.parametrize("section", [pytest.param(0, id="answer"), pytest.param(1, id="authority")])
 @pytest.mark.parametrize("also", [(), (opt_record(),)], ids=["alone", "with-a-good-one"])
 def test_an_opt_record_outside_the_additional_section_is_a_format_error(

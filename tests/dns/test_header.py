@@ -16,7 +16,7 @@ from tests.dns.wires import CORPUS, HEADER
 @pytest.mark.parametrize("length", range(HEADER_LENGTH))
 def test_fewer_than_twelve_bytes_are_truncated(length: int) -> None:
     with pytest.raises(Truncated):
-        Header.parse(CORPUS[0][:length])
+        Header.parse(CORPUS["query"][:length])
 
 
 def test_twelve_bytes_are_enough_whatever_they_count() -> None:
@@ -59,7 +59,7 @@ def test_id_opcode_and_rcode_are_what_dnspython_reads(id_: int, flags: int) -> N
 
 
 @settings(deadline=None)
-@given(st.sampled_from(CORPUS), words)
+@given(st.sampled_from(list(CORPUS.values())), words)
 def test_a_set_id_changes_the_id_and_nothing_else(wire: bytes, id_: int) -> None:
     changed = set_id(wire, id_)
     assert dns.message.from_wire(changed).id == id_

@@ -84,7 +84,7 @@ def test_an_owner_may_be_compressed_against_rdata_or_another_owner() -> None:
     assert packet.parse(wire).ancount == 2
 
 
-@pytest.mark.parametrize("wire", CORPUS)
+@pytest.mark.parametrize("wire", CORPUS.values(), ids=CORPUS)
 def test_a_message_cut_anywhere_is_truncated(wire: bytes) -> None:
     for length in range(len(wire)):
         with pytest.raises(Truncated):
@@ -99,7 +99,7 @@ def test_any_message_cut_anywhere_is_truncated(message: Built) -> None:
             packet.parse(message.wire[:length])
 
 
-@pytest.mark.parametrize("wire", CORPUS)
+@pytest.mark.parametrize("wire", CORPUS.values(), ids=CORPUS)
 @pytest.mark.parametrize(
     "rest",
     [

@@ -125,8 +125,7 @@ def raw_message(
     return HEADER.pack(id_, dns.flags.QR, int(bool(question)), *counts) + question + records
 
 
-def _corpus() -> list[bytes]:
-    """Messages of every shape: each type, compressed, OPT first, amid and last, and none."""
+def _corpus() -> dict[str, bytes]:
     name = dns.name.from_text("www.example.com.")
     other = dns.name.from_text("Mail.Example.NET.")
     options = [
@@ -134,21 +133,24 @@ def _corpus() -> list[bytes]:
         dns.edns.CookieOption(b"clientck", b"servercookie"),
     ]
     opt = (ADDITIONAL, opt_rrset(1232, dns.flags.DO, options))
+    every_bit = (ADDITIONAL, opt_rrset(0xFFFF, 0xFF01_8000))
     glue = [(ADDITIONAL, rrset(name, "A")), (ADDITIONAL, rrset(other, "AAAA"))]
     answers = [(ANSWER, rrset(owner, "CNAME")) for owner in (name, other)]
-    wires = [
-        render(name, dns.rdatatype.A, flags=dns.flags.RD),
-        render(name, dns.rdatatype.AAAA, [opt], flags=dns.flags.RD),
-        render(dns.name.root, dns.rdatatype.NS, [opt, *glue]),
-        render(name, dns.rdatatype.A, [*answers, glue[0], opt, glue[1]]),
-        render(name, dns.rdatatype.A, [*answers, (AUTHORITY, rrset(other, "SOA")), *glue, opt]),
-        render(other, dns.rdatatype.TXT, [(ADDITIONAL, opt_rrset(0xFFFF, 0xFF01_8000))]),
-    ]
+    referral = [(AUTHORITY, rrset(other, "SOA")), *glue]
+    a = dns.rdatatype.A
+    wires = {
+        "query": render(name, a, flags=dns.flags.RD),
+        "query-with-opt": render(name, a, [opt], flags=dns.flags.RD),
+        "opt-first": render(dns.name.root, dns.rdatatype.NS, [opt, *glue]),
+        "opt-amid": render(name, a, [*answers, glue[0], opt, glue[1]]),
+        "opt-last": render(name, a, [*answers, *referral, opt]),
+        "opt-with-every-bit": render(other, dns.rdatatype.TXT, [every_bit]),
+    }
     for rtype in RDATAS:
         records = [(ANSWER, rrset(name, rtype)), (AUTHORITY, rrset(other, rtype)), opt]
-        wires.append(render(name, dns.rdatatype.from_text(rtype), records))
+        wires[rtype] = render(name, dns.rdatatype.from_text(rtype), records)
     return wires
 
 
 CORPUS = _corpus()
-"""Messages to mutate and to cut; dnspython accepts each."""
+"""Messages to mutate and to cut: each type, compressed names, an OPT everywhere and none."""

@@ -35,7 +35,6 @@ def http_content_type(cause: Cause) -> Fault:
     ("status", "cause"),
     [
         pytest.param("101 Switching Protocols", Cause.UNEXPECTED_STATUS, id="switching"),
-        pytest.param("103 Early Hints", Cause.UNEXPECTED_STATUS, id="early-hints"),
         pytest.param("201 Created", Cause.UNEXPECTED_STATUS, id="created"),
         pytest.param("203 Non-Authoritative Information", Cause.UNEXPECTED_STATUS, id="proxied"),
         pytest.param("204 No Content", Cause.UNEXPECTED_STATUS, id="no-content"),
@@ -109,9 +108,12 @@ def test_a_redirect_is_not_followed(
         assert target.accepts == 0
 
 
-def test_an_interim_100_continue_is_passed_over(authority: Authority, certificate: Issued) -> None:
+@pytest.mark.parametrize("interim", ["100 Continue", "102 Processing", "103 Early Hints"])
+def test_an_interim_response_is_passed_over(
+    authority: Authority, certificate: Issued, interim: str
+) -> None:
     def respond(query: bytes) -> bytes:
-        return 2 * head("X-Note: wait", status="100 Continue") + reply(make_response(query))
+        return 2 * head("X-Note: wait", status=interim) + reply(make_response(query))
 
     query = make_query()
     with (

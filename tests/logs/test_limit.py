@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nxdns.platform.log_limit import MINUTE_NS, LogLimit
+from nxdns.logs.limit import MINUTE_NS, LogLimit
 
 
 def test_the_first_event_of_a_kind_is_logged_whatever_the_time_is() -> None:
