@@ -161,6 +161,11 @@ class App:
         for listener in self.listeners:
             listener.start()
 
+    @property
+    def in_flight(self) -> int:
+        """Queries being answered."""
+        return sum(each.udp.in_flight + each.tcp.in_flight for each in self.listeners)
+
     def snapshot(self) -> list[UpstreamSnapshot]:
         """The upstreams as they are now, in the pool's order."""
         return self.upstreams.pool.snapshot(time.time())

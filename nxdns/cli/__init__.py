@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from nxdns import __version__
 from nxdns.app import StartError
 from nxdns.cli import burst, check, demo, serve, version
 from nxdns.config import ConfigError
@@ -19,14 +20,22 @@ from nxdns.logs.bugs import log_hub_errors
 _VERBS = (serve, check, burst, demo, version)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line, as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="nxdns",
         description="A DNS forwarder for a household: DNS over TLS and HTTPS upstreams, "
         "quick, safe and visible.",
         epilog="example: nxdns serve --config /etc/nxdns/nxdns.toml",
     )
+    top.add_argument("--version", action="version", version=f"nxdns {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for module in _VERBS:
         module.add_to(verbs)
@@ -63,7 +72,8 @@ def run() -> NoReturn:
         sys.stdout.reconfigure(errors="replace")
     try:
         status = main(sys.argv[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
         status = 1

@@ -3,6 +3,7 @@
 import argparse
 import json
 import secrets
+import shutil
 import sys
 import time
 from typing import Any
@@ -55,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         for burst in bursts:
             show(burst)
+    if all(burst.refused for burst in bursts):
+        raise StartError(f"nobody listens on {options.server}")
     return 0 if all(burst.ok for burst in bursts) else 1
 
 
@@ -88,6 +91,7 @@ def ask(server: ListenAddress, number: int) -> Burst:
 def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
     """One query; times count from the start of the burst."""
     reply = None
+    refused = False
     with Timeout(LOST_SECONDS, False):
         try:
             sock.send(query)
@@ -95,17 +99,17 @@ def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
                 received = sock.recv(_DATAGRAM)
                 if validate_response(query, received) is None:
                     reply = received
-        except OSError:
-            pass  # nobody listens there, or a firewall objects: it is as lost as any
+        except OSError as exc:  # nobody listens there, or a firewall objects: as lost as any
+            refused = isinstance(exc, ConnectionRefusedError)
     took_ms = (time.monotonic() - started) * 1000
     if reply is None:
-        return Answer(took_ms, "")
+        return Answer(took_ms, "", refused)
     return Answer(took_ms, dns.rcode.to_text(Rcode(packet.parse(reply).rcode)))
 
 
 def show(burst: Burst) -> None:
     """Bars, then the line with the figures."""
-    for line in burst.bars(_block()):
+    for line in burst.bars(_block(), shutil.get_terminal_size().columns):
         print(line)
     print(burst.summary(), flush=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _BAR_COLUMNS = 50
+_FIGURE_COLUMNS = 20  # the time before a bar, and what may stand behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class Answer:
     milliseconds: float
     rcode: str
     """Such as ``NOERROR``; "" when nothing came."""
+    refused: bool = False
+    """Whether it is lost because nobody listens."""
 
     @property
     def outcome(self) -> str:
@@ -37,6 +40,11 @@ class Burst:
         """Whether every query was answered, and none with SERVFAIL."""
         return self.count("answered") == len(self.answers)
 
+    @property
+    def refused(self) -> bool:
+        """Whether nobody listens at all."""
+        return all(answer.refused for answer in self.answers)
+
     def summary(self) -> str:
         """``30 answered, 0 servfail, 0 lost, wall 384 ms, p50 206 ms, p95 384 ms, max 384 ms``"""
         counts = ", ".join(f"{self.count(o)} {o}" for o in ("answered", "servfail", "lost"))
@@ -49,12 +57,16 @@ class Burst:
         )
         return counts + "".join(f", {name} {value:.0f} ms" for name, value in figures)
 
-    def bars(self, block: str) -> list[str]:
-        """A line for each query, the quickest first: a staircase shows at a glance."""
+    def bars(self, block: str, width: int) -> list[str]:
+        """A line for each query, the quickest first: a staircase shows at a glance.
+
+        A line has at most ``width`` columns, as far as its figures leave any.
+        """
+        most = max(min(_BAR_COLUMNS, width - _FIGURE_COLUMNS), 1)
         longest = max((answer.milliseconds for answer in self.answers), default=0.0) or 1.0
         lines = []
         for answer in sorted(self.answers, key=lambda a: a.milliseconds):
-            columns = max(1, round(answer.milliseconds / longest * _BAR_COLUMNS))
+            columns = max(1, round(answer.milliseconds / longest * most))
             note = "" if answer.outcome == "answered" else f" {answer.outcome}"
             lines.append(f"{answer.milliseconds:6.0f} ms {block * columns}{note}")
         return lines

@@ -5,13 +5,15 @@ import dataclasses
 import time
 
 import dns.message
+from dns.rcode import Rcode
 
 from nxdns import logs
 from nxdns.app import StartError, Upstreams
 from nxdns.cli import config_file
 from nxdns.config import Config, UpstreamConfig
+from nxdns.dns import packet
 from nxdns.units import NS_PER_MS
-from nxdns.upstream.transport import ExchangeInfo, LocalResource, PeerFault
+from nxdns.upstream.transport import LocalResource, PeerFault
 
 _PROBE_NAME = "example.com."  # RFC 2606 keeps it for such use, and it exists
 
@@ -52,21 +54,20 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
     info = pool.entries[0].slots.leaves[0].last
     query = dns.message.make_query(_PROBE_NAME, "A").to_wire()
     started = time.monotonic_ns()
+    name = upstream.tls_name or upstream.endpoint.host
     try:
-        pool.exchange(query)
+        response = pool.exchange(query)
     except (PeerFault, LocalResource) as exc:
         print(f"FAIL {url} {exc}", flush=True)
+        if info.hint:
+            print(f"     {info.hint}", flush=True)
         return False
-    else:
-        took_ms = (time.monotonic_ns() - started) // NS_PER_MS
-        name = upstream.tls_name or upstream.endpoint.host
-        print(f"ok  {url} {took_ms} ms {info.tls_version} name verified ({name})", flush=True)
-        return True
     finally:
         upstreams.close()
-        _print_hint(info)
-
-
-def _print_hint(info: ExchangeInfo) -> None:
-    if info.hint:
-        print(f"     {info.hint}", flush=True)
+    took_ms = (time.monotonic_ns() - started) // NS_PER_MS
+    rcode = Rcode(packet.parse(response).rcode)
+    # Any validated response is a sign of health; but that it refuses everybody is worth a word.
+    answered = "" if rcode in (Rcode.NOERROR, Rcode.NXDOMAIN) else f", answered {rcode.name}"
+    verified = f"{info.tls_version} name verified ({name})"
+    print(f"ok  {url} {took_ms} ms {verified}{answered}", flush=True)
+    return True

@@ -27,4 +27,6 @@ def load_from(options: argparse.Namespace) -> Config:
     for candidate in (SYSTEM_FILE, beside_bin, installed):
         if candidate.is_file():
             return load(candidate)
-    raise ConfigError([f"{SYSTEM_FILE}: there is no configuration; name one with --config FILE"])
+    raise ConfigError(
+        [f"{SYSTEM_FILE}: does not exist, nor does {beside_bin}; name one with --config FILE"]
+    )

@@ -1,6 +1,7 @@
 """``nxdns serve``: run the forwarder in the foreground."""
 
 import argparse
+import logging
 import os
 import signal
 
@@ -10,6 +11,9 @@ from gevent.event import Event
 from nxdns import logs
 from nxdns.app import App
 from nxdns.cli import config_file
+from nxdns.units import MS_PER_SECOND
+
+_log = logging.getLogger(__name__)
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,20 +36,32 @@ def run(options: argparse.Namespace) -> int:
     app.start()
     announce(app)
     ending.wait()
+    if app.in_flight:
+        limit_seconds = config.total_ms / MS_PER_SECOND
+        _log.info(
+            "stopping: %d in flight, at most %g s; again to stop at once",
+            app.in_flight,
+            limit_seconds,
+        )
     app.stop()
     return 0
 
 
 def announce(app: App) -> None:
     """What is served, on stdout: whoever started this waits for these lines."""
-    for listener in app.listeners:
-        print(f"listening {listener.bound} udp+tcp", flush=True)
     named = (
         upstream.url if upstream.label == upstream.url else f"{upstream.label} {upstream.url}"
         for upstream in app.snapshot()
         if upstream.enabled
     )
-    print("upstreams", ", ".join(named), flush=True)
+    lines = [f"listening {listener.bound} udp+tcp" for listener in app.listeners]
+    lines.append(f"upstreams {', '.join(named)}")
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except OSError as exc:
+        # A full disk behind stdout is no reason to leave a household without DNS.
+        _log.warning("cannot write to standard output: %s", exc.strerror)
 
 
 def stop_on_signals() -> Event:

@@ -164,7 +164,8 @@ def _upstreams(root: Table, tables: list[Table] | None) -> tuple[UpstreamConfig,
             )
         parsed.append((name, endpoint, tls_name, priority, enabled))
     if complete and not any(enabled for *_, enabled in parsed):
-        root.complain("upstreams", "no upstream is enabled; add one: [[upstreams]] with a url")
+        remedy = "set enabled = true for one" if parsed else "add one: [[upstreams]] with a url"
+        root.complain("upstreams", f"no upstream is enabled; {remedy}")
     labels = labels_of((name, endpoint) for name, endpoint, *_ in parsed)
     return tuple(
         UpstreamConfig(label, endpoint, tls_name, priority, enabled)
@@ -259,7 +260,8 @@ def _ca_file(table: Table, folder: Path) -> str | None:
     try:
         SSL.Context(SSL.TLS_CLIENT_METHOD).load_verify_locations(path)
     except SSL.Error:
-        table.complain("ca_file", "must be a readable file of PEM certificates", show(path))
+        what = "holds no PEM certificate" if Path(path).is_file() else "is no file"
+        table.complain("ca_file", f"{what}; name a readable file of PEM certificates", show(path))
     return path
 
 

@@ -117,10 +117,13 @@ class Table:
 
     def take_texts(self, key: str, default: Sequence[str]) -> list[str]:
         value = self._take(key, list(default))
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list):
             self.complain(key, "must be a list of strings", show(value))
             return list(default)
-        return list(value)
+        texts = [item for item in value if isinstance(item, str)]
+        if len(texts) < len(value):
+            self.complain(key, "must be a list of strings", show(value))
+        return texts if texts or not value else list(default)
 
     def take_integer(self, key: str, default: int, low: int, high: int) -> int:
         value = self._take(key, default)

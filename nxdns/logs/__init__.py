@@ -32,30 +32,34 @@ def configure(level: str, log_format: str) -> None:
 class _Handler(logging.Handler):
     """Writes lines, or drops and counts them while nobody reads: a full pipe would stop the hub."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         super().__init__()
         self._stream = stream
         self._dropped = 0
         self._poll: select.poll | None = None
         try:
-            descriptor = stream.fileno()
-        except (OSError, ValueError):
-            return  # not a file: it takes what it is given
+            descriptor = stream.fileno()  # type: ignore[union-attr]  # caught below
+        except (AttributeError, OSError, ValueError):
+            return  # not a file, or closed by whoever started us: nothing of it can block
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record)
+        lines = self.format(record) + "\n"
         if self._dropped:
-            line = f"{self._dropped} log lines were dropped, as nobody read them\n{line}"
+            text = f"{self._dropped} log lines were dropped, as nobody read them"
+            note = logging.LogRecord(_ROOT, logging.WARNING, __file__, 0, text, None, None)
+            lines = f"{self.format(note)}\n{lines}"
         try:
-            self._dropped = 0 if self._write(line + "\n") else self._dropped + 1
+            self._dropped = 0 if self._write(lines) else self._dropped + 1
         except (OSError, ValueError):
             self._dropped += 1  # a full disk, a reader that has gone, a stream that was closed
 
     def _write(self, text: str) -> bool:
         """Whether all of it was written."""
+        if self._stream is None:
+            return False
         if self._poll is None:
             self._stream.write(text)
             return True

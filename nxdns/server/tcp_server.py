@@ -81,6 +81,8 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         self._log_limit = LogLimit()
         self._connections = Pool(max_connections)
         self._readers: set[MessageReader] = set()
+        #: Queries being answered.
+        self.in_flight = 0
         self._stopping = False
         super().__init__(_listen(address))
 
@@ -115,6 +117,8 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         if self._stopping or self._connections.full():
             self.stats.rejected_at_capacity += 1
             sock.close()
+            if not self._stopping and self._log_limit.allows("capacity", monotonic_ns()):
+                _log.warning("tcp %s: connections are closed: all places are taken", self.bound)
             return
         self.stats.accepted += 1
         self.stats.active += 1
@@ -142,10 +146,14 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         """Answer one message after another until the client, or the handler, has had enough."""
         while (query := reader.next_message()) is not None:
             self.stats.messages += 1
-            reply = self._handler.handle(Transport.TCP, query)
-            if reply is None:
-                return
-            within(self._idle_seconds, sock.sendall, frame(reply))
+            self.in_flight += 1
+            try:
+                reply = self._handler.handle(Transport.TCP, query)
+                if reply is None:
+                    return
+                within(self._idle_seconds, sock.sendall, frame(reply))
+            finally:
+                self.in_flight -= 1
             # A client that is always quick would otherwise never let anybody else have a turn.
             gevent.sleep(0)
 

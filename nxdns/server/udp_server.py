@@ -116,6 +116,10 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         """Hand the datagram to a worker. Runs in the event loop."""
         if not self._workers.submit(data, client, ancillary):
             self.stats.dropped_no_slot += 1
+            if self._log_limit.allows("no slot", monotonic_ns()):
+                _log.warning(
+                    "udp %s: queries are dropped: %d are in flight", self.bound, self.in_flight
+                )
 
     def handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
         """Answer one datagram. Runs in a worker."""

@@ -70,7 +70,9 @@ class Endpoint:
         scheme_text, separator, rest = url.partition("://")
         scheme = _SCHEMES.get(scheme_text.lower()) if separator else None
         if scheme is None:
-            raise UnsupportedScheme("the scheme must be https:// (DoH) or tls:// (DoT)")
+            raise UnsupportedScheme(
+                "the scheme must be tls:// (DoT) or https:// (DoH), as in tls://1.1.1.1:853"
+            )
         authority, slash, tail = rest.partition("/")
         if "@" in authority:
             raise BadUrl("user information has no place in it")

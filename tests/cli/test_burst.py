@@ -122,7 +122,7 @@ def test_where_nobody_listens_all_is_lost_and_the_status_is_1(
     assert len(lines) == 2 * 4
     assert _counts(lines[3]) == _counts(lines[7]) == (0, 0, 3)
     assert sum(line.endswith(" lost") for line in lines) == 6
-    assert captured.err == ""
+    assert captured.err == f"nxdns: nobody listens on 127.0.0.1:{port}\n"
 
 
 def test_as_a_process_it_loses_without_a_traceback() -> None:
@@ -130,7 +130,7 @@ def test_as_a_process_it_loses_without_a_traceback() -> None:
         ended = run("burst", "--server", f"127.0.0.1:{port}", "-n", "2", "--repeat", "1")
     assert ended.status == 1
     assert _counts(ended.stdout.splitlines()[-1]) == (0, 0, 2)
-    assert ended.stderr == ""
+    assert ended.stderr == f"nxdns: nobody listens on 127.0.0.1:{port}\n"
 
 
 def test_replies_to_other_queries_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +143,23 @@ def test_replies_to_other_queries_are_passed_over(capsys: pytest.CaptureFixture[
     with UdpResolver(confused) as resolver:
         assert main(["burst", "--server", resolver.address, "-n", "2", "--repeat", "1"]) == 0
     assert _counts(capsys.readouterr().out.splitlines()[-1]) == (2, 0, 0)
+
+
+def test_an_answer_whose_records_hold_nonsense_is_an_answer(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What the records hold is the business of whoever asked for them."""
+
+    def with_an_address_of_3_bytes(query: bytes) -> list[bytes]:
+        reply = bytearray(make_response(query))
+        reply[7] = 1  # ANCOUNT
+        return [bytes(reply) + b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\3\xc0\0\2"]
+
+    with UdpResolver(with_an_address_of_3_bytes) as resolver:
+        assert main(["burst", "--server", resolver.address, "-n", "2", "--repeat", "1"]) == 0
+    captured = capfd.readouterr()
+    assert _counts(captured.out.splitlines()[-1]) == (2, 0, 0)
+    assert captured.err == ""
 
 
 @pytest.mark.parametrize("rcode", ["NOERROR", "SERVFAIL"])

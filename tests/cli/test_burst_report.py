@@ -73,7 +73,7 @@ def test_a_burst_of_which_nothing_came_back_still_has_a_summary() -> None:
 
 def test_the_bars_are_a_staircase_with_a_note_where_no_answer_came() -> None:
     burst = Burst((Answer(100, "SERVFAIL"), Answer(50, "NOERROR"), Answer(200, "")), 200)
-    assert burst.bars("#") == [
+    assert burst.bars("#", 80) == [
         f"    50 ms {'#' * 12}",
         f"   100 ms {'#' * 25} servfail",
         f"   200 ms {'#' * 50} lost",
@@ -103,7 +103,7 @@ def test_every_query_is_counted_once_and_has_its_bar(burst: Burst) -> None:
     counts = [burst.count(outcome) for outcome in ("answered", "servfail", "lost")]
     assert sum(counts) == len(burst.answers)
     assert burst.ok is (counts[1:] == [0, 0])
-    bars = burst.bars("#")
+    bars = burst.bars("#", 80)
     assert len(bars) == len(burst.answers)
     widths = [bar.count("#") for bar in bars]
     assert widths == sorted(widths)
@@ -119,3 +119,10 @@ def test_at_least_so_many_percent_are_at_or_below_a_percentile(
     assert value in times
     assert sum(time <= value for time in times) >= math.ceil(len(times) * percent / 100)
     assert sum(time < value for time in times) < math.ceil(len(times) * percent / 100)
+
+
+@pytest.mark.parametrize("width", [0, 20, 40, 79, 80, 200])
+def test_a_bar_fits_the_terminal(width: int) -> None:
+    burst = Burst((Answer(1.0, "NOERROR"), Answer(6000.0, ""), Answer(92.0, "SERVFAIL")), 6000.0)
+    for line in burst.bars("#", width):
+        assert len(line) <= max(width, 21)

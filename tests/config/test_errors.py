@@ -65,7 +65,7 @@ _WRONG_VALUES = [
     ),
     pytest.param(
         "[[upstreams]]\nurl = 'udp://1.1.1.1'", 2, "upstreams[0].url", "'udp://1.1.1.1'",
-        "https:// (DoH) or tls:// (DoT)", id="url-of-another-scheme",
+        "tls:// (DoT) or https:// (DoH)", id="url-of-another-scheme",
     ),
     pytest.param(
         "[[upstreams]]\nurl = 'https://'", 2, "upstreams[0].url", "'https://'", "host is missing",
@@ -233,7 +233,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(
         pytest.param("", ": upstreams: ", "[[upstreams]] with a url", id="empty-file"),
         pytest.param(
             UPSTREAM + "enabled = false", ":1: upstreams: no upstream is enabled",
-            "[[upstreams]] with a url", id="all-disabled",
+            "set enabled = true", id="all-disabled",
         ),
         pytest.param(
             "[[upstreams]]\nname = 'a'", ":1: upstreams[0].url: is missing",

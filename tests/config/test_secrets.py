@@ -56,6 +56,7 @@ _UPSTREAMS = [
     pytest.param("url = 'tls://127.0.0.1'\ntoken = 'TOKEN'", id="unknown-key-beside-a-url"),
     pytest.param("url = 'tls://127.0.0.1'\n[upstreams.auth]\nkey = 'TOKEN'", id="unknown-table"),
     pytest.param("url = 'tls://127.0.0.1'\ntls_name = 'https://a.test/TOKEN'", id="url-as-a-name"),
+    pytest.param("url = 'tls://127.0.0.1'\ntls_name = 'dns.a.test/TOKEN'", id="name-with-a-path"),
     pytest.param("url = 'https://a.test/TOKEN", id="open-string"),
     pytest.param("url = https://a.test/TOKEN", id="no-string"),
     pytest.param("url = 'https://a.test/TOKEN'\nurl = 'https://a.test/TOKEN'", id="key-twice"),
