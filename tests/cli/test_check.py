@@ -20,6 +20,7 @@ from tests.support.http_peer import (
     refuse_handshake,
 )
 from tests.support.leaks import no_descriptor_left
+from tests.support.lookups import let_lookups_fail
 from tests.support.tls_peer import Session, TlsPeer
 from tests.support.waiting import eventually
 
@@ -106,6 +107,18 @@ def test_one_failure_is_status_1_and_the_others_are_probed_all_the_same(
     assert lines[0] == f"FAIL tls://127.0.0.1:{port} ConnectFailed (cause ConnectionRefused)"
     assert lines[1].startswith(f"ok  {good.shown} ")
     assert len(lines) == 2
+
+
+def test_a_host_that_nobody_knows_is_one_line_and_nothing_else(
+    tmp_path: Path,
+    authority: Authority,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_lookups_fail(monkeypatch)
+    status, lines = Check(tmp_path, authority, capfd)('url = "https://doh.test"')
+    assert status == 1
+    assert lines == ["FAIL https://doh.test/dns-query ConnectFailed (cause NameNotResolved)"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -2,9 +2,12 @@
 
 import re
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gevent import subprocess
 
 from nxdns.cli import main
 from nxdns.cli.config_file import SYSTEM_FILE
@@ -72,6 +75,11 @@ def test_the_example_of_a_verb_parses(verb: str, capsys: pytest.CaptureFixture[s
         pytest.param(["demo", "--latency", "1001"], "0 to 1000", id="too-slow"),
         pytest.param(["demo", "--latency", "-1"], "--latency", id="before-it-is-asked"),
         pytest.param(["demo", "--latency", "²"], "0 to 1000", id="superscript-latency"),
+        pytest.param(
+            ["demo", "--latency", "0000000009999999"], "0 to 1000", id="latency-behind-zeros"
+        ),
+        pytest.param(["demo", "--latency", "0" * 5000], "0 to 1000", id="latency-of-5000-zeros"),
+        pytest.param(["burst", "-n", "9" * 5000], "1 to 500", id="names-of-5000-digits"),
     ],
 )
 def test_a_command_line_that_does_not_parse_is_status_2_and_says_what_is_wrong(
@@ -79,8 +87,8 @@ def test_a_command_line_that_does_not_parse_is_status_2_and_says_what_is_wrong(
 ) -> None:
     status, out, err = _told(arguments, capsys)
     assert (status, out) == (2, "")
-    assert words in err.splitlines()[-1]
-    assert "Traceback" not in err
+    [line] = err.splitlines()
+    assert words in line
 
 
 @pytest.mark.parametrize("verb", ["serve", "check"])
@@ -188,6 +196,28 @@ def test_a_reader_that_goes_away_is_no_reason_for_a_traceback() -> None:
         resolver.gate.set()
         ended = burst.wait()
     assert "Traceback" not in ended.stderr
+
+
+def _version_with_stdout(redirection: str) -> tuple[int, list[str]]:
+    """Status and the lines on stderr of ``nxdns version``; ``redirection`` is a shell's."""
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh"]
+    ended: Any = subprocess.run(
+        [*shell, sys.executable, *LAUNCHER, "version"], stderr=subprocess.PIPE, timeout=20
+    )
+    return ended.returncode, ended.stderr.decode().splitlines()
+
+
+@pytest.mark.integration
+def test_output_that_finds_no_room_is_one_line_and_status_1() -> None:
+    status, [line] = _version_with_stdout(">/dev/full")
+    assert status == 1
+    assert line == "nxdns: cannot write to standard output: No space left on device"
+
+
+@pytest.mark.integration
+def test_without_any_stdout_there_is_no_traceback() -> None:
+    _, errors = _version_with_stdout(">&-")
+    assert "Traceback" not in "\n".join(errors)
 
 
 @pytest.mark.integration

@@ -9,6 +9,7 @@ import pytest
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.forwarder import address_of, ask_tcp, ask_udp, running
 from tests.support.messages import make_query, make_response
+from tests.support.self_signed import UNDECODABLE, self_signed, server_of
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
 pytestmark = pytest.mark.integration
@@ -127,3 +128,21 @@ def test_a_refused_certificate_makes_the_next_upstream_answer(
         assert _addresses_in(ask_udp(address_of(app), make_query())) == [_ADDRESS]
         assert app.snapshot()[0].last_error == "TlsFailed (cause CertificateExpired)"
         assert expired.handshakes == 0
+
+
+@pytest.mark.parametrize("names", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_a_certificate_with_a_name_that_cannot_be_decoded_makes_the_next_upstream_answer(
+    names: bytes, tmp_path: Path, authority: Authority, certificate: Issued
+) -> None:
+    pem = self_signed(tmp_path, raw_names=names)
+    both = tmp_path / "both.pem"
+    both.write_bytes(Path(pem).read_bytes() + Path(authority.ca_file).read_bytes())
+    with (
+        TlsPeer(server_of(pem), answer_all(_answer)) as odd,
+        TlsPeer(certificate.openssl_context(), answer_all(_answer)) as good,
+        running(tmp_path, str(both), [_upstream(odd, 10), _upstream(good, 20)]) as app,
+    ):
+        assert _addresses_in(ask_udp(address_of(app), make_query())) == [_ADDRESS]
+        first, second = app.snapshot()
+        assert first.last_error == "TlsFailed (cause CertificateNameMismatch)"
+        assert (first.failures_total, second.successes_total) == (1, 1)

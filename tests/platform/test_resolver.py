@@ -1,5 +1,6 @@
 """Lookups in threads of their own: what is stuck there holds up nobody else."""
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.resolver import RESOLVER_THREADS, Resolver
+from tests.support.lookups import let_lookups_fail, no_thread_to_start, nothing_told
 from tests.support.waiting import eventually
 
 
@@ -82,6 +84,30 @@ def test_an_unknown_name_is_told_apart(resolver: Resolver) -> None:
     # Longer than a name can be, so that the system refuses it without asking another machine.
     with pytest.raises(socket.gaierror):
         resolver.lookup(".".join(["a" * 60] * 6), 443)
+    assert resolver.lookup("localhost", 443)
+
+
+def test_a_lookup_that_fails_in_its_thread_is_no_bug_and_nothing_to_tell(
+    resolver: Resolver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    let_lookups_fail(monkeypatch)
+    with nothing_told(caplog, capfd):
+        for _ in range(2):
+            with pytest.raises(socket.gaierror):
+                resolver.lookup("doh.test", 443)
+
+
+def test_a_thread_that_cannot_be_started_is_a_lack_of_memory_and_the_next_lookup_finds_one(
+    resolver: Resolver,
+) -> None:
+    with no_thread_to_start():
+        for _ in range(RESOLVER_THREADS + 1):  # none of them keeps a place of another's
+            with pytest.raises(OSError, match="no thread") as raised:
+                resolver.lookup("localhost", 443)
+            assert raised.value.errno == errno.ENOMEM
     assert resolver.lookup("localhost", 443)
 
 

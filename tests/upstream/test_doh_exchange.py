@@ -1,6 +1,9 @@
 """What a DoH leaf sends (RFC 8484), and to whom."""
 
+from typing import Any
+
 import pytest
+from gevent import socket
 from OpenSSL import SSL
 
 from nxdns.dns.framing import MAX_MESSAGE
@@ -35,6 +38,19 @@ def recording(seen: list[Request]) -> Script:
             session.send(reply(make_response(request.body)))
 
     return script
+
+
+def redirect_link_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let connects to fe80::1 on the interface lo, which has no such address, reach ::1."""
+    real = socket.socket.connect
+
+    def connect(self: Any, address: Any) -> Any:
+        if address[0] == "fe80::1":
+            assert address[3] == socket.if_nametoindex("lo")
+            address = ("::1", *address[1:])
+        return real(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
 
 
 def test_a_query_is_posted_as_it_is_with_the_headers_of_rfc_8484(
@@ -89,6 +105,8 @@ def test_the_target_of_the_request_is_the_path_of_the_endpoint(
         pytest.param("127.0.0.1", NAME, NAME, id="literal-with-tls-name"),
         pytest.param("127.0.0.1", None, "127.0.0.1", id="literal-alone"),
         pytest.param(NAME, None, NAME, id="name"),
+        pytest.param(f"{NAME}.", None, NAME, id="name-without-its-dot"),
+        pytest.param("127.0.0.1", f"{NAME}.", NAME, id="tls-name-without-its-dot"),
     ],
 )
 def test_the_host_header_names_the_server_and_a_port_other_than_443(
@@ -118,18 +136,29 @@ def test_the_host_header_leaves_port_443_out(
 
 
 @pytest.mark.parametrize(
-    ("tls_name", "wanted"),
+    ("host", "tls_name", "wanted", "sni"),
     [
-        pytest.param(None, "[::1]", id="host"),
-        pytest.param("::1", "[::1]", id="tls-name"),
-        pytest.param(NAME, NAME, id="literal-with-tls-name"),
+        pytest.param("[::1]", None, "[::1]", None, id="host"),
+        pytest.param("[::1]", "::1", "[::1]", None, id="tls-name"),
+        pytest.param("[::1]", NAME, NAME, NAME, id="literal-with-tls-name"),
+        pytest.param("[::1%lo]", None, "[::1]", None, id="host-with-a-scope"),
+        pytest.param("[::1%1]", None, "[::1]", None, id="host-with-a-number-for-its-scope"),
+        pytest.param("[fe80::1%lo]", None, "[fe80::1]", None, id="link-local"),
+        pytest.param("[fe80::1%lo]", f"{NAME}.", NAME, NAME, id="link-local-with-tls-name"),
     ],
 )
-def test_an_ipv6_literal_is_dialled_and_stands_in_brackets_in_the_host_header(
-    authority: Authority, tls_name: str | None, wanted: str
+def test_an_ipv6_literal_is_dialled_and_named_without_its_scope(
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    tls_name: str | None,
+    wanted: str,
+    sni: str | None,
 ) -> None:
     seen: list[Request] = []
-    context = authority.issue("::1", NAME).openssl_context()
+    names: list[bytes | None] = []
+    context = authority.issue("::1", "fe80::1", NAME).openssl_context()
+    context.set_tlsext_servername_callback(lambda server: names.append(server.get_servername()))
 
     def script(sock: object) -> None:
         session = accept_tls(sock, context)
@@ -138,10 +167,13 @@ def test_an_ipv6_literal_is_dialled_and_stands_in_brackets_in_the_host_header(
 
     with (
         TcpPeer(script, host="::1") as peer,
-        leaves_at(peer.port, authority, host="[::1]", tls_name=tls_name) as leaves,
+        leaves_at(peer.port, authority, host=host, tls_name=tls_name) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        redirect_link_local(monkeypatch)
+        query = make_query()
+        assert leaves.first.exchange(query) == make_response(query)
     assert [request.headers["host"] for request in seen] == [f"{wanted}:{peer.port}"]
+    assert names == [sni and sni.encode()]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import errno
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from gevent import socket
@@ -13,6 +13,7 @@ from nxdns.platform.resolver import Resolver
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalKind, LocalResource
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.http_peer import FixedLookup, blackhole, leaves_at, promptly, well_behaved
+from tests.support.lookups import let_lookups_fail, no_thread_to_start, nothing_told
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import TlsPeer
 
@@ -22,6 +23,7 @@ QUERY = make_query(id_=0x1234)
 RESPONSE = make_response(QUERY, "192.0.2.1")
 
 REFUSED = Fault(FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED)
+NOT_RESOLVED = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
 
 
 @contextmanager
@@ -102,13 +104,28 @@ def test_when_all_addresses_refuse_the_fault_is_that_of_the_last(
         assert peer.accepts == 0
 
 
+@contextmanager
+def stalled(host: str, port: int) -> Iterator[None]:
+    """A port that takes every connect, and never says a word."""
+    with socket.socket() as listener:
+        listener.bind((host, port))
+        listener.listen()
+        yield
+
+
+@pytest.mark.parametrize(
+    "unanswering",
+    [pytest.param(blackhole, id="connect"), pytest.param(stalled, id="handshake")],
+)
 def test_an_address_that_does_not_answer_has_an_equal_part_of_the_time_and_no_more(
-    authority: Authority, certificate: Issued
+    authority: Authority,
+    certificate: Issued,
+    unanswering: Callable[[str, int], AbstractContextManager[object]],
 ) -> None:
     resolver = FixedLookup(["127.0.0.2", "127.0.0.1"])
     with (
         TlsPeer(certificate.openssl_context(), well_behaved()) as peer,
-        blackhole("127.0.0.2", peer.port),
+        unanswering("127.0.0.2", peer.port),
         leaves_at(
             peer.port,
             authority,
@@ -146,21 +163,58 @@ def test_a_name_without_an_address_is_the_upstreams_fault(
     authority: Authority, error: socket.gaierror
 ) -> None:
     with leaves_at(443, authority, host="doh.test", resolver=FixedLookup(error)) as leaves:
-        not_resolved = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
-        assert promptly(leaves.first, QUERY) == not_resolved
-        assert promptly(leaves.first, QUERY) == not_resolved
+        assert promptly(leaves.first, QUERY) == NOT_RESOLVED
+        assert promptly(leaves.first, QUERY) == NOT_RESOLVED
+
+
+@contextmanager
+def real_resolver() -> Iterator[Resolver]:
+    """The system's lookups, in threads."""
+    resolver = Resolver()
+    try:
+        yield resolver
+    finally:
+        resolver.close()
+
+
+def test_a_real_lookup_that_fails_is_the_upstreams_fault_and_nothing_to_tell(
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    let_lookups_fail(monkeypatch)
+    with (
+        real_resolver() as resolver,
+        leaves_at(443, authority, host="doh.test", resolver=resolver) as leaves,
+        nothing_told(caplog, capfd),
+    ):
+        assert promptly(leaves.first, QUERY) == NOT_RESOLVED
+
+
+def test_a_real_lookup_without_a_thread_is_nobodys_fault(
+    authority: Authority, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        real_resolver() as resolver,
+        leaves_at(443, authority, host="localhost", resolver=resolver) as leaves,
+        nothing_told(caplog, capfd),
+        no_thread_to_start(),
+    ):
+        with pytest.raises(LocalResource) as raised:
+            promptly(leaves.first, QUERY)
+        assert raised.value.kind is LocalKind.SYSTEM_RESOURCES
 
 
 def test_a_real_lookup_of_localhost_finds_the_peer(authority: Authority) -> None:
-    resolver = Resolver()
     with (
+        real_resolver() as resolver,
         TlsPeer(authority.issue("localhost").openssl_context(), well_behaved()) as peer,
         leaves_at(
             peer.port, authority, host="localhost", tls_name=None, resolver=resolver
         ) as leaves,
     ):
         assert promptly(leaves.first, QUERY) == RESPONSE
-    resolver.close()
 
 
 @pytest.mark.parametrize(
@@ -202,10 +256,11 @@ def test_a_dial_without_a_descriptor_is_nobodys_fault(
 
 
 def test_a_real_lookup_without_a_descriptor_is_nobodys_fault(authority: Authority) -> None:
-    resolver = Resolver()
-    resolver.lookup("localhost", 443)  # its thread is there
-    with leaves_at(443, authority, host="nxdns.invalid", resolver=resolver) as leaves:
+    with (
+        real_resolver() as resolver,
+        leaves_at(443, authority, host="nxdns.invalid", resolver=resolver) as leaves,
+    ):
+        resolver.lookup("localhost", 443)  # its thread is there
         with out_of_descriptors(), pytest.raises(LocalResource) as raised:
             promptly(leaves.first, QUERY)
         assert raised.value.kind is LocalKind.PROCESS_FD_QUOTA_EXCEEDED
-    resolver.close()

@@ -1,6 +1,5 @@
 """Which certificates a DoT leaf accepts, and that no query reaches a server it has refused."""
 
-import datetime
 import ipaddress
 from collections.abc import Callable
 from contextlib import closing
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from gevent.event import Event
 from OpenSSL import SSL
@@ -21,6 +18,7 @@ from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, Recoveries
 from tests.support.authority import NAME, Authority
 from tests.support.messages import make_query, make_response
+from tests.support.self_signed import UNDECODABLE, self_signed, server_of
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
 
@@ -28,46 +26,6 @@ pytestmark = pytest.mark.integration
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
-
-DAY = datetime.timedelta(days=1)
-KEY = ec.generate_private_key(ec.SECP256R1())
-
-
-def self_signed(
-    folder: Path,
-    *alternatives: x509.GeneralName,
-    common_name: str = "unnamed",
-    usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
-) -> str:
-    """A PEM file with certificate and key; who trusts the certificate trusts this server alone."""
-    now = datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
-    builder = (
-        x509.CertificateBuilder(name, name, KEY.public_key(), x509.random_serial_number())
-        .not_valid_before(now - DAY)
-        .not_valid_after(now + DAY)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    )
-    if alternatives:
-        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    certificate = builder.sign(KEY, hashes.SHA256())
-    pem = folder / "self-signed.pem"
-    pem.write_bytes(
-        KEY.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return str(pem)
-
-
-def server_of(pem: str) -> SSL.Context:
-    context = SSL.Context(SSL.TLS_SERVER_METHOD)
-    context.use_certificate_chain_file(pem)
-    context.use_privatekey_file(pem)
-    return context
 
 
 class Eavesdropper:
@@ -176,6 +134,16 @@ def test_an_odd_certificate_that_is_trusted_is_refused_by_its_name(
     tmp_path: Path, alternatives: list[x509.GeneralName], common_name: str, tls_name: str | None
 ) -> None:
     pem = self_signed(tmp_path, *alternatives, common_name=common_name)
+    cause = Cause.CERTIFICATE_NAME_MISMATCH
+    assert_refused(server_of(pem), client_context(pem), tls_name, cause)
+
+
+@pytest.mark.parametrize("tls_name", [pytest.param(NAME, id="name"), pytest.param(None, id="ip")])
+@pytest.mark.parametrize("names", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_a_name_that_cannot_be_decoded_is_no_proof_of_the_names_beside_it(
+    tmp_path: Path, names: bytes, tls_name: str | None
+) -> None:
+    pem = self_signed(tmp_path, raw_names=names)
     cause = Cause.CERTIFICATE_NAME_MISMATCH
     assert_refused(server_of(pem), client_context(pem), tls_name, cause)
 
