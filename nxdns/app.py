@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import gevent
@@ -20,12 +19,15 @@ from nxdns.server.listener import Listener
 from nxdns.snapshots import UpstreamSnapshot
 from nxdns.units import MS_PER_SECOND, NS_PER_MS
 from nxdns.upstream import doh_connection
+from nxdns.upstream.deadlines import Deadlines
+from nxdns.upstream.depth import PIPELINE_DEPTH, Depth
 from nxdns.upstream.doh_client import DohClient, DohSite
 from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.pool import SLOTS_PER_ENTRY, Budgets, Entry, OnEffect, UpstreamPool
-from nxdns.upstream.slots import Slots
+from nxdns.upstream.dot_site import DotSite
+from nxdns.upstream.pool import Budgets, Entry, OnEffect, UpstreamPool
+from nxdns.upstream.slots import DOH_CONNECTIONS, DOT_SESSIONS, Slots
 from nxdns.upstream.transitions import TransitionLog
-from nxdns.upstream.transport import Leaf, Recoveries, Scheme
+from nxdns.upstream.transport import Scheme, SessionStats
 
 _log = logging.getLogger(__name__)
 
@@ -47,36 +49,45 @@ class Upstreams:
 
     @classmethod
     def build(
-        cls, config: Config, *, slots: int = SLOTS_PER_ENTRY, on_effect: OnEffect | None = None
+        cls, config: Config, *, alone: bool = False, on_effect: OnEffect | None = None
     ) -> "Upstreams":
-        """``slots`` leaves for each upstream; nothing is dialled yet.
+        """Nothing is dialled yet. ``alone``: each upstream carries one exchange at a time.
 
         One that cannot be built is reported, and the others serve. Raises StartError when none
         of the enabled ones can.
         """
         resolver = Resolver()
-        leaves_of = _LeafFactory(config, resolver, slots)
+        slots_of = _SlotsFactory(config, resolver, alone=alone)
         entries: list[Entry] = []
         reason = "no upstream is enabled"
         for upstream in config.upstreams:
-            recoveries = Recoveries()
+            sessions = SessionStats()
             try:
-                leaves = leaves_of(upstream, recoveries)
+                slots = slots_of(upstream, sessions)
             except (OSError, SSL.Error, ValueError) as exc:
                 reason = f"upstream '{upstream.label}' cannot be built: {exc}"
                 _log.error("%s", reason)
                 continue
-            entries.append(_entry(upstream, leaves, recoveries))
+            entries.append(
+                Entry(
+                    upstream.endpoint,
+                    upstream.label,
+                    slots,
+                    priority=upstream.priority,
+                    enabled=upstream.enabled,
+                    sessions=sessions,
+                )
+            )
         if not any(entry.enabled for entry in entries):
             resolver.close()
             raise StartError(reason)
-        budgets = Budgets(config.attempt_ms * NS_PER_MS, config.total_ms * NS_PER_MS)
         pool = UpstreamPool(
             entries,
             config.health,
-            budgets,
+            Budgets(config.attempt_ms * NS_PER_MS, config.total_ms * NS_PER_MS),
             clock=time.monotonic_ns,
             rand=lambda: random.getrandbits(32),
+            deadlines=Deadlines(time.monotonic_ns),
             on_effect=on_effect,
         )
         return cls(pool, resolver)
@@ -87,47 +98,52 @@ class Upstreams:
         self._resolver.close()
 
 
-class _LeafFactory:
-    """Builds leaves; each kind's TLS context, which loads all trust anchors, only when needed."""
+class _SlotsFactory:
+    """Builds slots and their leaves; each kind's TLS context, which loads all trust anchors, only
+    when needed."""
 
-    def __init__(self, config: Config, resolver: Resolver, slots: int) -> None:
+    def __init__(self, config: Config, resolver: Resolver, *, alone: bool) -> None:
         self._config = config
         self._resolver = resolver
-        self._slots = slots
+        self._alone = alone
         self._dot_context: SSL.Context | None = None
         self._doh_context: Any = None
 
-    def __call__(self, upstream: UpstreamConfig, recoveries: Recoveries) -> Sequence[Leaf]:
-        ca_file = self._config.ca_file
+    def __call__(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
         if upstream.endpoint.scheme is Scheme.DOT:
-            if self._dot_context is None:
-                self._dot_context = tls_client.client_context(ca_file)
-            return [
-                DotClient(upstream.endpoint, upstream.tls_name, self._dot_context, recoveries)
-                for _ in range(self._slots)
-            ]
+            return self._dot(upstream, sessions)
+        return self._doh(upstream, sessions)
+
+    def _dot(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
+        if self._dot_context is None:
+            self._dot_context = tls_client.client_context(self._config.ca_file)
+        depth = Depth(1 if self._alone else PIPELINE_DEPTH)
+        site = DotSite(
+            upstream.endpoint,
+            upstream.tls_name,
+            self._dot_context,
+            sessions,
+            depth,
+            attempt_ns=self._config.attempt_ms * NS_PER_MS,
+            draw_id=lambda: random.getrandbits(16),
+        )
+        leaves = [DotClient(site) for _ in range(1 if self._alone else DOT_SESSIONS)]
+        return Slots(leaves, time.monotonic_ns, depth)
+
+    def _doh(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
         if self._doh_context is None:
-            self._doh_context = doh_connection.client_context(ca_file)
+            self._doh_context = doh_connection.client_context(self._config.ca_file)
+        connections = 1 if self._alone else DOH_CONNECTIONS
         site = DohSite(
             upstream.endpoint,
             upstream.tls_name,
             self._doh_context,
             self._resolver,
-            self._config.attempt_ms / MS_PER_SECOND,
-            self._slots,
+            sessions,
+            attempt_seconds=self._config.attempt_ms / MS_PER_SECOND,
+            leaves=connections,
         )
-        return [DohClient(site, recoveries) for _ in range(self._slots)]
-
-
-def _entry(upstream: UpstreamConfig, leaves: Sequence[Leaf], recoveries: Recoveries) -> Entry:
-    return Entry(
-        upstream.endpoint,
-        upstream.label,
-        Slots(leaves, time.monotonic_ns),
-        priority=upstream.priority,
-        enabled=upstream.enabled,
-        recoveries=recoveries,
-    )
+        return Slots([DohClient(site) for _ in range(connections)], time.monotonic_ns, Depth(1))
 
 
 class App:

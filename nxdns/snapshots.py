@@ -43,7 +43,13 @@ class UpstreamSnapshot:
     in_flight: int
     peak_in_flight: int
     slots: int
+    """Exchanges that fit at once."""
     queued_total: int
     queued_seconds_total: float
+    open_sessions: int
+    dials_total: int
+    """Sessions begun, whether or not they opened."""
     reuse_recoveries_total: int
+    late_answers_total: int
+    """Answers that came when nobody waited for them any more."""
     exchange_seconds: HistogramSnapshot

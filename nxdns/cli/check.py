@@ -44,14 +44,14 @@ def run(options: argparse.Namespace) -> int:
 def _probe(config: Config, upstream: UpstreamConfig) -> bool:
     """Ask one upstream, print what came of it, and close its session, whatever did."""
     url = upstream.endpoint.redacted
-    alone = dataclasses.replace(config, upstreams=(upstream,))
+    by_itself = dataclasses.replace(config, upstreams=(upstream,))
     try:
-        upstreams = Upstreams.build(alone, slots=1)
+        upstreams = Upstreams.build(by_itself, alone=True)
     except StartError as exc:
         print(f"FAIL {url} {exc}", flush=True)
         return False
     pool = upstreams.pool
-    info = pool.entries[0].slots.leaves[0].last
+    leaf = pool.entries[0].slots.leaves[0]
     query = dns.message.make_query(_PROBE_NAME, "A").to_wire()
     started = time.monotonic_ns()
     name = upstream.tls_name or upstream.endpoint.host
@@ -59,8 +59,8 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
         response = pool.exchange(query)
     except (PeerFault, LocalResource) as exc:
         print(f"FAIL {url} {exc}", flush=True)
-        if info.hint:
-            print(f"     {info.hint}", flush=True)
+        if leaf.last.hint:
+            print(f"     {leaf.last.hint}", flush=True)
         return False
     finally:
         upstreams.close()
@@ -68,6 +68,6 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
     rcode = Rcode(packet.parse(response).rcode)
     # Any validated response is a sign of health; but that it refuses everybody is worth a word.
     answered = "" if rcode in (Rcode.NOERROR, Rcode.NXDOMAIN) else f", answered {rcode.name}"
-    verified = f"{info.tls_version} name verified ({name})"
+    verified = f"{leaf.last.tls_version} name verified ({name})"
     print(f"ok  {url} {took_ms} ms {verified}{answered}", flush=True)
     return True

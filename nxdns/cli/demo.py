@@ -114,6 +114,8 @@ def describe(upstream: UpstreamSnapshot) -> list[str]:
         "slots": upstream.slots,
         "queued": upstream.queued_total,
         "queued seconds": f"{upstream.queued_seconds_total:.3f}",
+        "open sessions": upstream.open_sessions,
+        "dials": upstream.dials_total,
         "reuse recoveries": upstream.reuse_recoveries_total,
         "successes": upstream.successes_total,
         "failures": upstream.failures_total,

@@ -21,14 +21,14 @@ class TlsTruncated(EOFError):
 class TlsStream:
     """One connection, client or server. Read by one greenlet at a time, and written by one."""
 
-    __slots__ = ("_drained", "_failure", "_sock", "connection")
+    __slots__ = ("_drained", "_sock", "connection", "failure")
 
     def __init__(self, sock: Any, connection: SSL.Connection) -> None:
         """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``."""
         self.connection = connection
         self._sock = sock
         #: What ended the stream behind plaintext that was still good; raised by the next recv.
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         #: Whether OpenSSL is known to hold no plaintext. The last read of the handshake may have
         #: brought some; every later read is drained at once.
         self._drained = False
@@ -50,26 +50,44 @@ class TlsStream:
         """The protocol agreed on, such as ``TLSv1.3``."""
         return self.connection.get_protocol_version_name()
 
-    @property
-    def ended(self) -> bool:
-        """Whether the peer is known to have ended the stream, or to have broken it."""
-        return self._failure is not None
-
     def send(self, data: bytes) -> None:
         """Send all of ``data``. Raises OSError or SSL.Error."""
+        # Not sendall at once: gevent's asks the kernel for the size of its buffer each time.
+        ciphertext = self.encrypt(data)
+        sent = self._sock.send(ciphertext)
+        if sent < len(ciphertext):
+            self._sock.sendall(ciphertext[sent:])
+
+    def encrypt(self, data: bytes) -> bytes:
+        """What is to be sent for ``data``, alerts and key updates included. Raises SSL.Error."""
+        connection = self.connection
         # pyOpenSSL lets SSL_write take one record (16384 bytes) at a time.
-        while (taken := self.connection.send(data)) < len(data):
-            self._flush()
+        while (taken := connection.send(data)) < len(data):
             data = data[taken:]
-        self._flush()
+        ciphertext: bytes = connection.bio_read(_CIPHERTEXT)
+        if len(ciphertext) == _CIPHERTEXT:
+            with suppress(SSL.WantReadError):
+                while True:
+                    ciphertext += connection.bio_read(_CIPHERTEXT)
+        return ciphertext
+
+    def decrypt(self, ciphertext: bytes) -> bytes:
+        """The plaintext that ``ciphertext``, as it came, completes; b"" when it completes none.
+
+        Of an empty ``ciphertext``: what the last read of the handshake may have brought. An end
+        of the stream behind good plaintext is kept in ``failure``. Raises as ``recv``.
+        """
+        if ciphertext:
+            self.connection.bio_write(ciphertext)
+        return self._drain()
 
     def recv(self) -> bytes:
         """Plaintext, at least one byte; everything that has arrived and can be decrypted.
 
         Raises SSL.ZeroReturnError for a clean close, TlsTruncated, OSError, SSL.Error.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         while True:
             if self._drained:
                 self._feed()
@@ -99,7 +117,7 @@ class TlsStream:
             except SSL.Error as error:
                 if not plaintext:
                     raise
-                self._failure = error
+                self.failure = error
                 return plaintext
 
     def _feed(self) -> None:

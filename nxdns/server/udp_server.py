@@ -17,9 +17,9 @@ from nxdns.server.workers import Workers
 
 _log = logging.getLogger(__name__)
 
-# Eight slots an upstream clear 64 queries in eight waves, well within a client's patience; what
-# is beyond it would be answered after its client has given up.
-UDP_IN_FLIGHT = 64
+# As many as one upstream carries at once: what is beyond it would only wait for a slot, with a
+# client that may have given up by then. A parked worker costs 8 KiB, so all of them 2 MiB.
+UDP_IN_FLIGHT = 256
 
 _IP_PKTINFO = 8  # linux/in.h; Python 3.11 does not name it
 _ANCILLARY_SPACE = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with their heads

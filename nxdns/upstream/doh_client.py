@@ -21,8 +21,8 @@ from nxdns.upstream.transport import (
     FaultKind,
     LocalKind,
     LocalResource,
-    Recoveries,
     Scheme,
+    SessionStats,
     validate_response,
 )
 
@@ -46,6 +46,8 @@ class DohSite:
         tls_name: str | None,
         context: Any,
         resolver: Resolver,
+        stats: SessionStats,
+        *,
         attempt_seconds: float,
         leaves: int,
     ) -> None:
@@ -57,6 +59,7 @@ class DohSite:
             raise ValueError(f"a DoH leaf cannot speak to {endpoint.redacted}")
         self.endpoint = endpoint
         self.attempt_seconds = attempt_seconds
+        self.stats = stats
         self._warned = False
         self._pool: DohPool | None = None
         name = _name_of(endpoint, tls_name)
@@ -69,6 +72,7 @@ class DohSite:
             "verify_name": name,
             "context": context,
             "resolver": resolver,
+            "stats": stats,
         }
         self._headers = {
             "Host": _host_header(name, endpoint.port),
@@ -114,10 +118,16 @@ def _host_header(name: str, port: int) -> str:
 class DohClient:
     """A Leaf over the shared connections of a site."""
 
-    def __init__(self, site: DohSite, recoveries: Recoveries) -> None:
+    #: As far as can be told: the connections are the site's, the most recently used one first.
+    is_open = True
+
+    def __init__(self, site: DohSite) -> None:
         self.last = ExchangeInfo()
         self._site = site
-        self._recoveries = recoveries
+
+    def is_stuck(self, now: int) -> bool:
+        """Never: nobody joins an exchange under way."""
+        return False
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
@@ -139,7 +149,7 @@ class DohClient:
         outcome = self._post(Posting(self.last, deadline_seconds, fresh=True), query)
         if isinstance(outcome, Fault):
             return self._with_hint(outcome)
-        self._recoveries.total += 1
+        self._site.stats.recoveries += 1
         _log.debug("%s: stale connection redialled: %s", self._site.endpoint.redacted, stale)
         return outcome
 

@@ -16,7 +16,7 @@ from nxdns.platform.resolver import Resolver
 from nxdns.platform.sockets import dial
 from nxdns.upstream.blame import map_local
 from nxdns.upstream.doh_response import MAX_RESPONSE_BYTES, MalformedResponse, StrictResponse
-from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind
+from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind, SessionStats
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
 _SHORTEST_PART_SECONDS = 0.05  # below it a connect would only be begun, never awaited
@@ -102,6 +102,7 @@ class DohConnection(HTTPSConnection):
         verify_name: str,
         context: Any,
         resolver: Resolver,
+        stats: SessionStats,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -109,6 +110,7 @@ class DohConnection(HTTPSConnection):
         self._verify_name = verify_name
         self._context = context
         self._resolver = resolver
+        self._stats = stats
 
     def connect(self) -> None:
         """Dial, complete the handshake and verify; no half-built connection survives.
@@ -117,6 +119,7 @@ class DohConnection(HTTPSConnection):
         PhaseFailed of the last one.
         """
         self.posting.info.begin(reused=False, tls_version="")
+        self._stats.dials += 1
         began = monotonic_ns()
         if self._endpoint.is_literal:
             self._connect_to(self._endpoint.host, None, began)
@@ -164,6 +167,7 @@ class DohConnection(HTTPSConnection):
         info.tls_ns = monotonic_ns() - connected
         info.tls_version = self.tls_version = self.sock.version() or ""
         self.is_verified = True
+        self._stats.open += 1
 
     def _handshake(self, sock: Any) -> Any:
         try:
@@ -179,6 +183,12 @@ class DohConnection(HTTPSConnection):
             tls.close()
             raise
         return tls
+
+    def close(self) -> None:
+        """Close, if it is open. Never waits."""
+        if self.sock is not None:
+            self._stats.open -= 1
+        super().close()
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         """Send; urllib3 would pass over a broken pipe here and look for a response."""

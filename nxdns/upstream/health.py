@@ -6,6 +6,10 @@ so ``at`` may run backwards between two calls. Two rules make that harmless:
 * every time field only moves forward, and a backoff is extended, never shortened;
 * an outcome older than the newest one of the other kind is *stale*: it counts in the totals and
   in the window, and changes nothing that the newer outcome has decided.
+
+A third makes many failures of one event one: a failure *counts*, towards the threshold, only if its
+attempt began after the last one that counted, and after the last success. So one dead session is
+one failure, however many rode on it, and an A and an AAAA of one dead name are.
 """
 
 from dataclasses import dataclass
@@ -66,6 +70,7 @@ class State:
     __slots__ = (
         "backoff_until",
         "consecutive_failures",
+        "counted_at",
         "fill",
         "last_error_at",
         "last_fault",
@@ -83,6 +88,8 @@ class State:
         self.total_failures = 0
         self.last_success_at: int | None = None
         self.last_error_at: int | None = None
+        #: The last failure that counted: an attempt begun before it may have shared its cause.
+        self.counted_at: int | None = None
         self.last_fault: Fault | None = None
         self.backoff_until: int | None = None
         #: The newest outcome in the lowest bit, 1 for a success; ``fill`` bits of it are in use.
@@ -106,18 +113,28 @@ class State:
             return None
         return Effect(self.revision, CLEAR)
 
-    def record_failure(self, at: int, fault: Fault, cfg: Config, rand: int) -> Effect:
-        """Count a peer fault that was established at ``at``; ``rand`` is in [0, 2**32)."""
+    def record_failure(self, began: int, at: int, fault: Fault, cfg: Config, rand: int) -> Effect:
+        """Count a peer fault of an attempt that ``began`` then, and was established at ``at``.
+
+        ``rand`` is in [0, 2**32).
+        """
         self.total_failures += 1
         self._push(0)
         if self.last_error_at is None or at >= self.last_error_at:
             self.last_error_at = at
             self.last_fault = fault
-        if self.last_success_at is None or at >= self.last_success_at:
+        if self._counts(began):
+            self.counted_at = at if self.counted_at is None else max(self.counted_at, at)
             self.consecutive_failures += 1
             if self.tripped(cfg):
                 self._back_off(at, cfg, rand)
         return self.effect(cfg)
+
+    def _counts(self, began: int) -> bool:
+        """Whether a failure is evidence of its own against what is known already."""
+        return (self.last_success_at is None or began >= self.last_success_at) and (
+            self.counted_at is None or began >= self.counted_at
+        )
 
     def _push(self, outcome: int) -> None:
         self.revision += 1

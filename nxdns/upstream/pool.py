@@ -1,8 +1,8 @@
 """The upstreams in their order: the first healthy one is asked, then the next.
 
-Each upstream carries at most ``SLOTS_PER_ENTRY`` exchanges at once; a query beyond that waits for
-a slot, within its total budget, and is counted. That budget may so end while no attempt is in
-flight: such an expiry says nothing of any upstream and is recorded against none.
+A query that exceeds what an upstream carries at once waits for a slot, within its total budget, and
+is counted. That budget may so end while no attempt is in flight: such an expiry says nothing of any
+upstream and is recorded against none.
 """
 
 import logging
@@ -13,6 +13,7 @@ from nxdns.snapshots import UpstreamSnapshot
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream import health
 from nxdns.upstream.attempt import EXPIRED, attempt
+from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.histogram import Histogram
 from nxdns.upstream.slots import Slots
 from nxdns.upstream.transport import (
@@ -23,14 +24,10 @@ from nxdns.upstream.transport import (
     LocalKind,
     LocalResource,
     PeerFault,
-    Recoveries,
+    SessionStats,
 )
 
 _log = logging.getLogger(__name__)
-
-# A household's burst of thirty names clears in four waves even if no session is open yet, and
-# eight TLS sessions cost an upstream of ours 0.3 MiB and a provider nothing it would notice.
-SLOTS_PER_ENTRY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class Entry:
         "health",
         "label",
         "priority",
-        "recoveries",
+        "sessions",
         "slots",
     )
 
@@ -63,7 +60,7 @@ class Entry:
         *,
         priority: int,
         enabled: bool,
-        recoveries: Recoveries,
+        sessions: SessionStats,
     ) -> None:
         self.endpoint = endpoint
         self.label = label
@@ -71,7 +68,7 @@ class Entry:
         self.priority = priority
         self.enabled = enabled
         #: Counted in by the leaves; not of this entry, so that both can be replaced alone.
-        self.recoveries = recoveries
+        self.sessions = sessions
         self.health = health.State()
         self.durations = Histogram()
 
@@ -91,9 +88,11 @@ class UpstreamPool:
         *,
         clock: Callable[[], int],
         rand: Callable[[], int],
+        deadlines: Deadlines,
         on_effect: OnEffect | None = None,
     ) -> None:
-        """``clock`` gives monotonic nanoseconds, ``rand`` integers in [0, 2**32).
+        """``clock`` gives monotonic nanoseconds, ``rand`` integers in [0, 2**32). ``deadlines``
+        ends the attempts, by the same clock.
 
         Entries are sorted by priority, lower first; equal ones keep their order. Raises
         ValueError when there is none.
@@ -105,6 +104,7 @@ class UpstreamPool:
         self._budgets = budgets
         self._clock = clock
         self._rand = rand
+        self._deadlines = deadlines
         self._on_effect = on_effect
 
     def exchange(self, query: bytes) -> bytes:
@@ -144,7 +144,12 @@ class UpstreamPool:
             if not (probing or entry.health.available(admitted)):
                 return None
             outcome = attempt(
-                leaf, query, attempt_ns=self._budgets.attempt_ns, left_ns=deadline - admitted
+                leaf,
+                query,
+                self._deadlines,
+                began=admitted,
+                attempt_ns=self._budgets.attempt_ns,
+                left_ns=deadline - admitted,
             )
         finally:
             entry.slots.release(leaf)
@@ -160,7 +165,7 @@ class UpstreamPool:
         entry.durations.observe(ended - admitted)
         effect: health.Effect | None
         if isinstance(outcome, Fault):
-            effect = entry.health.record_failure(ended, outcome, self._cfg, self._rand())
+            effect = entry.health.record_failure(admitted, ended, outcome, self._cfg, self._rand())
         else:
             effect = entry.health.record_success(ended, self._cfg)
         if effect is not None and self._on_effect is not None:
@@ -198,10 +203,13 @@ class UpstreamPool:
                 backoff_until=wall(entry.health.backoff_until),
                 in_flight=entry.slots.in_flight,
                 peak_in_flight=entry.slots.peak_in_flight,
-                slots=len(entry.slots.leaves),
+                slots=entry.slots.capacity,
                 queued_total=entry.slots.queued_total,
                 queued_seconds_total=entry.slots.queued_ns_total / NS_PER_SECOND,
-                reuse_recoveries_total=entry.recoveries.total,
+                open_sessions=entry.sessions.open,
+                dials_total=entry.sessions.dials,
+                reuse_recoveries_total=entry.sessions.recoveries,
+                late_answers_total=entry.sessions.late_answers,
                 exchange_seconds=entry.durations.snapshot(),
             )
             for index, entry in enumerate(self.entries)

@@ -18,6 +18,7 @@ from nxdns.upstream.errors import (
     PeerFault,
     group,
 )
+from nxdns.upstream.exchange import ExchangeInfo
 from nxdns.upstream.validate import validate_response
 
 __all__ = [
@@ -33,60 +34,42 @@ __all__ = [
     "LocalKind",
     "LocalResource",
     "PeerFault",
-    "Recoveries",
     "Scheme",
+    "SessionStats",
     "group",
     "validate_response",
 ]
 
 
-class ExchangeInfo:
-    """How the exchange just done was done. One object a leaf, overwritten by each exchange.
+class SessionStats:
+    """The sessions of one upstream. Outlives the leaves that count in it."""
 
-    Times are nanoseconds, 0 for a phase that did not happen. After a redial they are those of the
-    last try.
-    """
-
-    __slots__ = (
-        "dial_ns",
-        "first_byte_ns",
-        "hint",
-        "rest_ns",
-        "reused",
-        "send_ns",
-        "tls_ns",
-        "tls_version",
-    )
+    __slots__ = ("dials", "late_answers", "open", "recoveries")
 
     def __init__(self) -> None:
-        self.begin(reused=False, tls_version="")
-
-    def begin(self, *, reused: bool, tls_version: str) -> None:
-        """Forget the exchange before."""
-        #: Whether a session that had been open before carried it.
-        self.reused = reused
-        #: Such as ``TLSv1.3``; "" while no handshake has been completed.
-        self.tls_version = tls_version
-        #: What the owner of this upstream might do about its fault, or "".
-        self.hint = ""
-        self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0
-
-
-class Recoveries:
-    """Stale sessions that one redial made good. Outlives the leaves that count in it."""
-
-    __slots__ = ("total",)
-
-    def __init__(self) -> None:
-        self.total = 0
+        #: Sessions that were begun, whether or not they opened.
+        self.dials = 0
+        #: Sessions that are open now.
+        self.open = 0
+        #: Exchanges that a stale session had failed and a fresh one made good.
+        self.recoveries = 0
+        #: Answers to exchanges that had been given up, or that had their answer already.
+        self.late_answers = 0
 
 
 class Leaf(Protocol):
-    """One way to ask one upstream. Used by one greenlet at a time."""
+    """One way to ask one upstream. Used by at most as many greenlets at once as it is deep."""
 
     @property
     def last(self) -> ExchangeInfo:
-        """Of the exchange just done."""
+        """Of the exchange that ended last: that of the greenlet which has just come back."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a query sent now could do without a dial, as far as can be told."""
+
+    def is_stuck(self, now: int) -> bool:
+        """Whether nobody has been answered for an attempt budget while somebody waited."""
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """Send one query; its validated response, or the fault of the peer.

@@ -1,0 +1,142 @@
+"""A TLS stream that is served by the event loop: whoever uses it waits for nothing here.
+
+One greenlet for each session, to read it, would be switched to for every answer only to switch on
+to whom it belongs. Here the loop reads, and hands on what it read. What the kernel does not take
+at once is kept, and leaves when it can.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from OpenSSL import SSL
+
+from nxdns.platform.tls_stream import TlsStream, TlsTruncated
+
+# Every answer that has arrived, in one read: those to all that a session carries, of usual size.
+_CIPHERTEXT = 65536
+
+_READABLE, _WRITABLE = 1, 2  # libev's EV_READ and EV_WRITE
+
+
+class TlsEvents:
+    """One open session. Nothing here switches greenlets."""
+
+    __slots__ = (
+        "_closed",
+        "_on_end",
+        "_on_plaintext",
+        "_reader",
+        "_receive",
+        "_send",
+        "_stream",
+        "_unsent",
+        "_writer",
+        "listening",
+    )
+
+    def __init__(
+        self,
+        stream: TlsStream,
+        sock: Any,
+        on_plaintext: Callable[[bytes], None],
+        on_end: Callable[[Exception, bool], None],
+    ) -> None:
+        """``stream`` has completed its handshake over the gevent socket ``sock``.
+
+        The event loop calls ``on_plaintext`` with at least one byte, and ``on_end`` with what
+        broke the stream, and whether that was while sending. Neither may switch greenlets, but
+        for switching to one that switches back to the loop. After ``close`` neither is called.
+        """
+        self._stream = stream
+        self._on_plaintext = on_plaintext
+        self._on_end = on_end
+        sock.settimeout(0.0)
+        loop = gevent.get_hub().loop
+        descriptor = sock.fileno()
+        self._reader = loop.io(descriptor, _READABLE)
+        self._writer = loop.io(descriptor, _WRITABLE)
+        # The raw socket's own: gevent's would only add the wait that never happens here.
+        self._receive = sock._sock.recv
+        self._send = sock._sock.send
+        self._unsent = b""
+        self._closed = False
+        self.listening = False
+        # What came along with the end of the handshake would wait for the next bytes to be read.
+        loop.run_callback(self._read_early)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended the stream behind the plaintext that came last, if anything has."""
+        return self._stream.failure
+
+    def listen(self) -> None:
+        """Read whatever comes from now on."""
+        if not self.listening:
+            self.listening = True
+            self._reader.start(self._read)
+
+    def pause(self) -> None:
+        """Leave whatever comes to the kernel."""
+        if self.listening:
+            self.listening = False
+            self._reader.stop()
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` now, or when the kernel has room. Raises OSError, SSL.Error."""
+        ciphertext = self._stream.encrypt(data)
+        if self._unsent:
+            self._unsent += ciphertext
+            return
+        self._unsent = self._left_of(ciphertext)
+        if self._unsent:
+            self._writer.start(self._write)
+
+    def _left_of(self, ciphertext: bytes) -> bytes:
+        try:
+            sent = self._send(ciphertext)
+        except BlockingIOError:
+            return ciphertext
+        return b"" if sent == len(ciphertext) else ciphertext[sent:]
+
+    def _write(self) -> None:
+        try:
+            self._unsent = self._left_of(self._unsent)
+        except OSError as exc:
+            self._on_end(exc, True)
+            return
+        if not self._unsent:
+            self._writer.stop()
+
+    def _read(self) -> None:
+        try:
+            ciphertext = self._receive(_CIPHERTEXT)
+            if not ciphertext:
+                raise TlsTruncated
+            self._take(ciphertext)
+        except BlockingIOError:
+            return
+        except (OSError, EOFError, SSL.Error) as exc:
+            self._on_end(exc, False)
+
+    def _read_early(self) -> None:
+        if self._closed:
+            return
+        try:
+            self._take(b"")
+        except SSL.Error as exc:
+            self._on_end(exc, False)
+
+    def _take(self, ciphertext: bytes) -> None:
+        plaintext = self._stream.decrypt(ciphertext)
+        if plaintext:
+            self._on_plaintext(plaintext)
+
+    def close(self) -> None:
+        """Close, saying so to the peer if it can be said at once."""
+        self._closed = True
+        self.listening = False
+        for watcher in (self._reader, self._writer):
+            watcher.stop()
+            watcher.close()
+        self._stream.close()

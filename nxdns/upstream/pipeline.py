@@ -1,0 +1,312 @@
+"""The exchanges that ride on one session: who waits, what answers whom, who pays for what. Pure.
+
+A response is matched by its message ID and its question. IDs are the session's own: two clients
+may have chosen the same one. What an ID can be, when a response comes with it::
+
+    waiting             the response of that rider, if it answers its question
+    retired             late: its rider has given up, or has its answer; counted, ignored
+    neither             nobody asked: WrongId, and whose it was meant to be is the oldest's guess
+
+A rider takes the fault only of what was its own: a bad answer to it, or a response that had begun
+when the session died. The others are told to ride on, on the next session, as far as that can
+not hide a sick upstream: see :meth:`Pipeline.verdicts`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nxdns.dns.framing import PREFIX_LENGTH
+from nxdns.dns.header import set_id
+from nxdns.units import NS_PER_SECOND
+from nxdns.upstream.errors import Cause, Fault, FaultKind
+from nxdns.upstream.exchange import ExchangeInfo
+from nxdns.upstream.retry import Decision, retry_decision
+from nxdns.upstream.validate import validate_response
+
+# An upstream that answers later than this has lost the query: resolvers give up on theirs by then.
+RETIRED_NS = 5 * NS_PER_SECOND
+
+# Answers remembered, so that one which comes twice is known for what it is. Twice as many at most.
+_ANSWERED = 256
+
+_ID_OCTETS = 2
+_ID_MASK = 0xFFFF
+
+EMPTY_MESSAGE = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
+NO_MESSAGE_ID = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
+
+
+class Rider(ExchangeInfo):
+    """One exchange on its way, and afterwards what is known of it."""
+
+    __slots__ = ("boarded_at", "frame", "message_id", "query", "retries", "spared", "waiter")
+
+    def __init__(self, query: bytes) -> None:
+        super().__init__()
+        self.query = query
+        #: Who waits for the outcome; None while nobody does.
+        self.waiter: Any = None
+        #: Sessions that ended under it by no fault of its own, and that it was redialled for.
+        self.retries = 0
+        #: Whether it has already ridden on from a session that *we* ended for another's fault.
+        self.spared = False
+        self.message_id = 0
+        self.boarded_at = 0
+        self.frame = b""
+
+
+class Pipeline:
+    """What rides on one open session. Times are monotonic nanoseconds, given by the caller."""
+
+    __slots__ = (
+        "_answered",
+        "_answered_before",
+        "_begun_at",
+        "_draw_id",
+        "_needed",
+        "_rest",
+        "_retired",
+        "answered",
+        "last_answer_at",
+        "last_byte_at",
+        "late",
+        "strict",
+        "surplus",
+        "waiting",
+        "waiting_since",
+    )
+
+    def __init__(self, draw_id: Callable[[], int], *, strict: bool) -> None:
+        """``draw_id`` gives integers in [0, 65536). ``strict`` is for a session that carries one
+        exchange at a time: there, a byte more than the answer is one that nobody asked for."""
+        self._draw_id = draw_id
+        self.strict = strict
+        #: In the order of boarding, by message ID.
+        self.waiting: dict[int, Rider] = {}
+        #: Exchanges that were answered on this session.
+        self.answered = 0
+        #: Answers that came when nobody waited for them any more.
+        self.late = 0
+        #: Whether bytes have come that nobody waits for: not a session for the next query.
+        self.surplus = False
+        #: When the first of those waiting boarded an empty session.
+        self.waiting_since = 0
+        self.last_byte_at = 0
+        self.last_answer_at = 0
+        self._retired: dict[int, int] = {}
+        self._answered: set[int] = set()
+        self._answered_before: set[int] = set()
+        self._rest = bytearray()
+        self._needed = 0
+        self._begun_at = 0
+
+    def board(self, rider: Rider, now: int) -> None:
+        """Give ``rider`` a message ID of its own, and the frame to send."""
+        waiting = self.waiting
+        if not waiting:
+            self.waiting_since = now
+        message_id = self._draw_id()
+        if message_id in waiting or message_id in self._retired:
+            message_id = self._next_free(message_id, now)
+        waiting[message_id] = rider
+        rider.message_id = message_id
+        rider.boarded_at = now
+        message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
+        rider.frame = len(message).to_bytes(PREFIX_LENGTH, "big") + message
+
+    def _next_free(self, message_id: int, now: int) -> int:
+        self._forget_retired(now)
+        while message_id in self.waiting or message_id in self._retired:
+            message_id = (message_id + 1) & _ID_MASK
+        return message_id
+
+    def _forget_retired(self, now: int) -> None:
+        retired = self._retired
+        while retired:
+            oldest = next(iter(retired))
+            if now - retired[oldest] <= RETIRED_NS:
+                return
+            del retired[oldest]
+
+    def abandon(self, rider: Rider, now: int) -> None:
+        """``rider`` waits no longer: what still comes for it is late."""
+        if self.waiting.get(rider.message_id) is rider:
+            del self.waiting[rider.message_id]
+            self._forget_retired(now)
+            self._retired[rider.message_id] = now
+
+    def silent_for(self, now: int) -> int:
+        """Nanoseconds for which somebody has waited and no byte has come."""
+        return now - max(self.last_byte_at, self.waiting_since) if self.waiting else 0
+
+    def unanswered_for(self, now: int) -> int:
+        """Nanoseconds for which somebody has waited and nobody was answered."""
+        return now - max(self.last_answer_at, self.waiting_since) if self.waiting else 0
+
+    def feed(self, plaintext: bytes, now: int) -> tuple[list[tuple[Rider, bytes]], "Ending | None"]:
+        """Take in what the session gave: the answers in it, and its end if that was bad.
+
+        Whoever got an answer waits no longer; whom the end concerns is still among ``waiting``.
+        """
+        self.last_byte_at = now
+        if self._rest:
+            self._rest += plaintext
+            if len(self._rest) < self._needed:
+                return [], None
+            data = bytes(self._rest)
+            self._rest.clear()
+            begun_at = self._begun_at
+        else:
+            data = plaintext
+            begun_at = now
+        answers: list[tuple[Rider, bytes]] = []
+        ending = None
+        start, size = 0, len(data)
+        while start < size:
+            end = start + PREFIX_LENGTH
+            if end <= size:
+                end += data[start] << 8 | data[start + 1]
+                if end == start + PREFIX_LENGTH:
+                    ending = Ending(EMPTY_MESSAGE, self._oldest())
+                    break
+            if end > size:
+                break
+            ending = self._take(data[start + PREFIX_LENGTH : end], begun_at, now, answers)
+            start = end
+            begun_at = now
+            if ending is not None:
+                break
+        if start < size:
+            self._keep(data[start:], begun_at)
+            if not self.waiting and not self._retired:
+                self.surplus = True
+        return answers, ending
+
+    def _keep(self, rest: bytes, begun_at: int) -> None:
+        """Keep the beginning of a message."""
+        self._rest += rest
+        self._begun_at = begun_at
+        if len(rest) < PREFIX_LENGTH:
+            self._needed = PREFIX_LENGTH
+        else:
+            self._needed = PREFIX_LENGTH + (rest[0] << 8 | rest[1])
+
+    def _take(
+        self, message: bytes, begun_at: int, now: int, answers: list[tuple[Rider, bytes]]
+    ) -> "Ending | None":
+        """One whole message."""
+        if self.strict and not self.waiting:
+            self.surplus = True
+            return None
+        if len(message) < _ID_OCTETS:
+            return Ending(NO_MESSAGE_ID, self._oldest())
+        message_id = message[0] << 8 | message[1]
+        rider = self.waiting.get(message_id)
+        if rider is None:
+            return self._unexpected(message_id, message, now)
+        query = rider.query
+        response = query[:_ID_OCTETS] + message[_ID_OCTETS:]
+        fault = validate_response(query, response)
+        if fault is not None:
+            return Ending(fault, rider)
+        del self.waiting[message_id]
+        self.answered += 1
+        self.last_answer_at = now
+        if len(self._answered) == _ANSWERED:
+            self._answered_before, self._answered = self._answered, set()
+        self._answered.add(message_id)
+        rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+        rider.rest_ns = now - begun_at
+        answers.append((rider, response))
+        return None
+
+    def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
+        """A message whose ID is nobody's who waits."""
+        self._forget_retired(now)
+        if (
+            message_id in self._retired
+            or message_id in self._answered
+            or message_id in self._answered_before
+        ):
+            self.late += 1
+            return None
+        oldest = self._oldest()
+        if oldest is None:
+            self.surplus = True
+            return None
+        fault = validate_response(set_id(oldest.query, oldest.message_id), message)
+        return Ending(fault or Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID), oldest)
+
+    def _oldest(self) -> Rider | None:
+        return next(iter(self.waiting.values()), None)
+
+    def _begun(self) -> Rider | None:
+        """Whose response has begun to arrive: as its ID says, or the oldest's while that is open.
+
+        A server that answers in the order of the queries answers the oldest next.
+        """
+        rest = self._rest
+        if not rest:
+            return None
+        if len(rest) < PREFIX_LENGTH + _ID_OCTETS:
+            return self._oldest()
+        return self.waiting.get(rest[PREFIX_LENGTH] << 8 | rest[PREFIX_LENGTH + 1])
+
+    def verdicts(self, ending: "Ending") -> "Verdicts":
+        """What the end of the session means for each that waits, who then waits no longer.
+
+        * Of a bad answer the one that it was for takes the fault; the others ride on, once.
+        * Of a session that the peer has ended, those ride on that :func:`retry_decision` lets:
+          it had answered somebody before, and nothing of their own response had come. A fresh
+          session that answers nobody is final, which bounds it all: each new try is paid for by
+          an answer to somebody.
+        """
+        culprit = ending.culprit if ending.ours else self._begun()
+        outcome = Verdicts(ending.fault)
+        for rider in self.waiting.values():
+            if rider is culprit:
+                outcome.final.append(rider)
+            elif ending.ours:
+                (outcome.final if rider.spared else outcome.riding_on).append(rider)
+                rider.spared = True
+            elif (
+                retry_decision(reused=self.answered > 0, bytes_received=0, cause=ending.fault.cause)
+                is Decision.RETRY
+            ):
+                if rider.retries:
+                    # It rode behind an answer, again: this server closes behind its answers.
+                    outcome.serial = True
+                rider.retries += 1
+                outcome.riding_on.append(rider)
+            else:
+                outcome.final.append(rider)
+        self.waiting.clear()
+        return outcome
+
+
+class Ending:
+    """Why a session ends, and whose answer it was if that is why."""
+
+    __slots__ = ("culprit", "fault", "ours")
+
+    def __init__(
+        self, fault: Fault, culprit: Rider | None = None, *, by_peer: bool = False
+    ) -> None:
+        self.fault = fault
+        self.culprit = culprit
+        #: Whether we end it, for a bad answer.
+        self.ours = not by_peer
+
+
+class Verdicts:
+    """What became of those that waited on a session that has ended."""
+
+    __slots__ = ("fault", "final", "riding_on", "serial")
+
+    def __init__(self, fault: Fault) -> None:
+        #: That of all who are in ``final``.
+        self.fault = fault
+        self.final: list[Rider] = []
+        self.riding_on: list[Rider] = []
+        #: Whether the upstream has shown that it closes behind its answers.
+        self.serial = False
