@@ -9,9 +9,9 @@ EXPIRED = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
 
 
 def attempt(
-    leaf: Leaf, query: bytes, deadlines: Deadlines, *, began: int, attempt_ns: int, left_ns: int
+    leaf: Leaf, query: bytes, deadlines: Deadlines, *, attempt_ns: int, left_ns: int
 ) -> bytes | Fault:
-    """One exchange of at most ``min(attempt_ns, left_ns)`` nanoseconds from ``began`` on.
+    """One exchange of at most ``min(attempt_ns, left_ns)`` nanoseconds.
 
     The expiry of a full attempt is evidence against the peer, and returned as its fault. One that
     the client's remaining budget cut short proves nothing: LocalResource(BudgetExhausted).
@@ -20,7 +20,7 @@ def attempt(
         raise LocalResource(LocalKind.BUDGET_EXHAUSTED)
     cut_short = left_ns < attempt_ns
     me = getcurrent()
-    deadlines.watch(me, began + (left_ns if cut_short else attempt_ns), cut_short=cut_short)
+    deadlines.watch(me, left_ns if cut_short else attempt_ns, cut_short=cut_short)
     try:
         return leaf.exchange(query)
     except AttemptExpired:

@@ -20,7 +20,7 @@ class AttemptExpired(Timeout):  # type: ignore[misc]  # gevent ships no types
 
 
 class Deadlines:
-    """At most one deadline for each greenlet. Times are those of ``clock``, in nanoseconds."""
+    """At most one deadline for each greenlet. ``clock`` gives monotonic nanoseconds."""
 
     __slots__ = ("_clock", "_full", "_short", "_sweeping", "_timer")
 
@@ -36,8 +36,12 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._full) + len(self._short)
 
-    def watch(self, greenlet: Any, deadline: int, *, cut_short: bool) -> None:
-        """Throw AttemptExpired into ``greenlet`` once ``deadline`` has passed."""
+    def watch(self, greenlet: Any, budget_ns: int, *, cut_short: bool) -> None:
+        """Throw AttemptExpired into ``greenlet`` in ``budget_ns`` from now.
+
+        That is the same for all that are not ``cut_short``.
+        """
+        deadline = self._clock() + budget_ns
         if cut_short:
             self._short[greenlet] = deadline
         else:

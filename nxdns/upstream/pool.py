@@ -92,7 +92,7 @@ class UpstreamPool:
         on_effect: OnEffect | None = None,
     ) -> None:
         """``clock`` gives monotonic nanoseconds, ``rand`` integers in [0, 2**32). ``deadlines``
-        ends the attempts, by the same clock.
+        ends the attempts.
 
         Entries are sorted by priority, lower first; equal ones keep their order. Raises
         ValueError when there is none.
@@ -147,7 +147,6 @@ class UpstreamPool:
                 leaf,
                 query,
                 self._deadlines,
-                began=admitted,
                 attempt_ns=self._budgets.attempt_ns,
                 left_ns=deadline - admitted,
             )

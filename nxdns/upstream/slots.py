@@ -80,11 +80,9 @@ class Slots:
         """
         # The last one given back that is open: its session is the warmest, and under light load
         # the others are left to be closed by the upstream.
-        leaf = None if self._waiting else self._take()
+        leaf = self._take() or self._wait(budget_ns)
         if leaf is None:
-            leaf = self._wait(budget_ns)
-            if leaf is None:
-                return None
+            return None
         self._loads[self._index[leaf]] += 1
         self.in_flight += 1
         if self.in_flight > self.peak_in_flight:
@@ -122,7 +120,7 @@ class Slots:
                 leaf = self._take()
                 if leaf is not None:
                     return leaf
-                # The ticket was for somebody who gave up, or every leaf with room is stuck.
+                # Somebody came later and was quicker, or every leaf with room is stuck.
                 left_ns = budget_ns - (self._clock() - started)
             return None
         finally:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from itertools import count
+from time import monotonic_ns
 
 import gevent
 from gevent.event import Event
 
 from nxdns.upstream import health
+from nxdns.upstream.deadlines import Deadlines
+from nxdns.upstream.depth import Depth
 from nxdns.upstream.pool import Budgets, Entry, OnEffect, UpstreamPool
 from nxdns.upstream.slots import Slots
 from nxdns.upstream.transport import (
@@ -16,7 +19,7 @@ from nxdns.upstream.transport import (
     Fault,
     FaultKind,
     Leaf,
-    Recoveries,
+    SessionStats,
 )
 
 MS = 1_000_000
@@ -46,22 +49,29 @@ class ManualClock:
 
 
 class FakeLeaf:
-    """What all fakes have in common. Two exchanges at once fail the test, as they break a leaf."""
+    """What all fakes have in common. One exchange more than it is deep fails the test."""
+
+    depth = 1
+    is_open = True
+    stuck = False
 
     def __init__(self) -> None:
         self.last = ExchangeInfo()
         self.queries: list[bytes] = []
         self.closes = 0
-        self._busy = False
+        self.load = 0
+
+    def is_stuck(self, now: int) -> bool:
+        return self.stuck
 
     def exchange(self, query: bytes) -> Outcome:
-        assert not self._busy, "a leaf was lent to two greenlets at once"
-        self._busy = True
+        assert self.load < self.depth, "a leaf was lent to too many greenlets at once"
+        self.load += 1
         self.queries.append(query)
         try:
             return self.outcome()
         finally:
-            self._busy = False
+            self.load -= 1
 
     def outcome(self) -> Outcome:
         raise NotImplementedError
@@ -145,16 +155,17 @@ def entry_of(
     url: str | None = None,
     priority: int = 10,
     enabled: bool = True,
-    recoveries: Recoveries | None = None,
+    sessions: SessionStats | None = None,
+    depth: int = 1,
 ) -> Entry:
-    """An entry over ``leaves``, one slot each."""
+    """An entry over ``leaves``, each ``depth`` deep."""
     return Entry(
         Endpoint.parse(url or f"tls://127.0.0.{next(_addresses) % 250 + 1}"),
         label,
-        Slots(leaves, clock),
+        Slots(leaves, clock, Depth(depth)),
         priority=priority,
         enabled=enabled,
-        recoveries=recoveries or Recoveries(),
+        sessions=sessions or SessionStats(),
     )
 
 
@@ -175,17 +186,18 @@ def pool_of(
         Budgets(attempt_ns, total_ns),
         clock=clock,
         rand=rand,
+        deadlines=Deadlines(monotonic_ns),
         on_effect=on_effect,
     )
 
 
 def assert_all_free(slots: Slots) -> None:
-    """Every slot can be lent once, no slot twice, and nothing is counted as in flight."""
+    """Every slot can be lent to its depth, none beyond, and nothing is counted as in flight."""
     assert slots.in_flight == 0
-    lent = [slots.acquire(0) for _ in slots.leaves]
+    lent = [slots.acquire(0) for _ in range(slots.capacity)]
     one_more = slots.acquire(0)
     for leaf in lent:
         assert leaf is not None, "a permit or a slot is lost"
         slots.release(leaf)
-    assert {id(leaf) for leaf in lent} == {id(leaf) for leaf in slots.leaves}
+    assert {lent.count(leaf) for leaf in slots.leaves} == {slots.capacity // len(slots.leaves)}
     assert one_more is None, "there is a permit too many"

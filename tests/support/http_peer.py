@@ -13,7 +13,7 @@ from OpenSSL import SSL
 
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.doh_client import DohClient, DohSite
-from nxdns.upstream.transport import Endpoint, Fault, Recoveries
+from nxdns.upstream.transport import Endpoint, Fault, SessionStats
 from tests.support.authority import NAME, Authority
 from tests.support.messages import make_response
 from tests.support.tls_peer import Script, Session
@@ -117,12 +117,12 @@ class FixedLookup:
 
 
 class Leaves:
-    """The leaves of one site, and the counter of their recoveries."""
+    """The leaves of one site, and what they have counted."""
 
     def __init__(self, site: DohSite, count: int) -> None:
         self.site = site
-        self.recoveries = Recoveries()
-        self.all = [DohClient(site, self.recoveries) for _ in range(count)]
+        self.stats = site.stats
+        self.all = [DohClient(site) for _ in range(count)]
 
     @property
     def first(self) -> DohClient:
@@ -147,8 +147,9 @@ def leaves_at(
         tls_name,
         authority.doh_context(),
         resolver or NoLookups(),  # type: ignore[arg-type]  # what a Resolver does, without threads
-        attempt_seconds,
-        count,
+        SessionStats(),
+        attempt_seconds=attempt_seconds,
+        leaves=count,
     )
     try:
         yield Leaves(site, count)

@@ -129,7 +129,7 @@ def test_a_body_without_a_length_ends_with_its_connection(
             assert promptly(leaves.first, QUERY) == body
             assert not leaves.first.last.reused
             assert peer.accepts == accepts
-        assert leaves.recoveries.total == 0
+        assert leaves.stats.recoveries == 0
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def assert_refused(
             assert peer.accepts == accepts
             assert leaves.first.last.tls_version == ""
         assert peer.handshakes == 0
-        assert leaves.recoveries.total == 0
+        assert leaves.stats.recoveries == 0
 
 
 def assert_accepted(authority: Authority, issued: Issued, tls_name: str | None) -> None:

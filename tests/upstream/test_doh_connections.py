@@ -33,7 +33,7 @@ def test_a_connection_is_kept_and_the_leaf_tells_how_each_exchange_was_done(
         assert (leaf.last.dial_ns, leaf.last.tls_ns) == (0, 0)
         assert min(leaf.last.send_ns, leaf.last.first_byte_ns, leaf.last.rest_ns) > 0
         assert peer.accepts == 1
-        assert leaves.recoveries.total == 0
+        assert leaves.stats.recoveries == 0
 
 
 def test_eight_leaves_of_a_site_ask_at_once_and_use_their_eight_connections_again(
@@ -91,7 +91,7 @@ def test_close_ends_idle_connections_and_the_leaf_can_be_used_again(
         eventually(lambda: ended == [1])
         assert isinstance(leaf.exchange(make_query()), bytes)
         assert peer.accepts == 2
-        assert leaves.recoveries.total == 0
+        assert leaves.stats.recoveries == 0
 
 
 def test_close_during_an_exchange_lets_it_end_and_keeps_its_connection_no_longer(

@@ -8,7 +8,7 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.upstream.doh_client import DohSite
-from nxdns.upstream.transport import Endpoint, LocalKind, LocalResource
+from nxdns.upstream.transport import Endpoint, LocalKind, LocalResource, SessionStats
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.http_peer import (
     FixedLookup,
@@ -267,4 +267,12 @@ def test_a_query_of_65535_bytes_is_sent_whole(authority: Authority, certificate:
 def test_a_site_of_another_scheme_is_refused(authority: Authority) -> None:
     endpoint = Endpoint.parse("tls://127.0.0.1")
     with pytest.raises(ValueError, match="DoH leaf"):
-        DohSite(endpoint, None, authority.doh_context(), NoLookups(), 1.0, 1)  # type: ignore[arg-type]
+        DohSite(
+            endpoint,
+            None,
+            authority.doh_context(),
+            NoLookups(),  # type: ignore[arg-type]  # what a Resolver does, without threads
+            SessionStats(),
+            attempt_seconds=1.0,
+            leaves=1,
+        )

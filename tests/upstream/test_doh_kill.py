@@ -206,7 +206,7 @@ def test_an_interrupt_while_receiving_discards_the_connection(
         interrupt(leaves.first, reached, exception)
         assert ended.wait(5)  # its connection is closed, not kept
         assert promptly(leaves.first, other) == make_response(other, "192.0.2.1")
-        assert (peer.accepts, leaves.recoveries.total) == (2, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 0)
         assert not leaves.first.last.reused
 
 
@@ -232,7 +232,7 @@ def test_an_interrupt_in_the_retry_counts_no_recovery(
         assert promptly(leaves.first, QUERY) == RESPONSE
         interrupt(leaves.first, reached, exception)
         assert promptly(leaves.first, QUERY) == RESPONSE
-        assert (peer.accepts, leaves.recoveries.total) == (3, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (3, 0)
 
 
 def test_a_timer_of_the_callers_ends_an_exchange_whose_body_never_ends(

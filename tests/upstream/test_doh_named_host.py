@@ -72,7 +72,7 @@ def test_an_address_that_refuses_gives_way_to_the_next(
         leaves_at(peer.port, authority, host=NAME, tls_name=None, resolver=resolver) as leaves,
     ):
         assert promptly(leaves.first, QUERY) == RESPONSE
-        assert leaves.recoveries.total == 0
+        assert leaves.stats.recoveries == 0
 
 
 def test_the_addresses_are_tried_in_the_order_of_the_system(

@@ -67,10 +67,10 @@ def test_a_reused_connection_closed_without_an_answer_is_redialled_once_and_coun
         assert promptly(leaf, QUERY) == RESPONSE
         assert promptly(leaf, QUERY) == RESPONSE
         assert (leaf.last.reused, leaf.last.tls_version) == (False, "TLSv1.3")
-        assert (peer.accepts, leaves.recoveries.total) == (2, 1)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 1)
         assert promptly(leaf, QUERY) == RESPONSE
         assert leaf.last.reused
-        assert (peer.accepts, leaves.recoveries.total) == (2, 1)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 1)
     [record] = [record for record in caplog.records if record.name.startswith("nxdns")]
     assert record.levelno == logging.DEBUG
     assert "ReceiveFailed (cause HttpConnectionClosing)" in record.getMessage()
@@ -104,7 +104,7 @@ def test_the_retry_dials_though_another_idle_connection_is_there(
         assert peer.accepts == 2
         assert promptly(leaves.first, QUERY) == RESPONSE
         assert len(asked_again) == 1
-        assert (peer.accepts, leaves.recoveries.total) == (3, 1)
+        assert (peer.accepts, leaves.stats.recoveries) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_outcome_of_the_retry_is_the_outcome_and_no_recovery_is_counted_for_
     ):
         assert promptly(leaves.first, QUERY) == RESPONSE
         assert promptly(leaves.first, QUERY) == fault
-        assert (peer.accepts, leaves.recoveries.total) == (2, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 0)
 
 
 @ENDS
@@ -159,7 +159,7 @@ def test_a_fresh_connection_closed_without_an_answer_is_final(
     ):
         fault = Fault(FaultKind.RECEIVE_FAILED, Cause.HTTP_CONNECTION_CLOSING)
         assert promptly(leaves.first, QUERY) == fault
-        assert (peer.accepts, leaves.recoveries.total) == (1, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (1, 0)
 
 
 @ENDS
@@ -189,9 +189,9 @@ def test_a_reused_connection_closed_behind_the_first_byte_of_its_response_is_fin
         assert promptly(leaves.first, QUERY) == RESPONSE
         fault = Fault(FaultKind.RECEIVE_FAILED, Cause.HTTP_PROTOCOL)
         assert promptly(leaves.first, QUERY) == fault
-        assert (peer.accepts, leaves.recoveries.total) == (1, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (1, 0)
         assert promptly(leaves.first, QUERY) == RESPONSE
-        assert (peer.accepts, leaves.recoveries.total) == (2, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 0)
 
 
 @ENDS
@@ -220,7 +220,7 @@ def test_a_connection_found_closed_before_use_is_replaced_and_not_counted(
         ended.wait()
         assert promptly(leaves.first, QUERY) == RESPONSE
         assert not leaves.first.last.reused
-        assert (peer.accepts, leaves.recoveries.total) == (2, 0)
+        assert (peer.accepts, leaves.stats.recoveries) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,9 @@ def test_a_reset_while_the_query_is_being_sent_is_retried_on_a_reused_connection
         if reused:
             assert promptly(leaves.first, QUERY) == RESPONSE
             assert promptly(leaves.first, query) == RESPONSE
-            assert (peer.accepts, leaves.recoveries.total) == (2, 1)
+            assert (peer.accepts, leaves.stats.recoveries) == (2, 1)
             assert "redialled: SendFailed" in caplog.text
         else:
             fault = Fault(FaultKind.SEND_FAILED, Cause.TLS_CONNECTION_TRUNCATED)
             assert promptly(leaves.first, query) == fault
-            assert (peer.accepts, leaves.recoveries.total) == (1, 0)
+            assert (peer.accepts, leaves.stats.recoveries) == (1, 0)

@@ -14,15 +14,15 @@ from gevent.event import Event
 from OpenSSL import SSL
 
 from nxdns.platform.tls_client import client_context
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, Recoveries
+from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind
 from tests.support.authority import NAME, Authority
+from tests.support.dot_leaves import dot_client
 from tests.support.messages import make_query, make_response
 from tests.support.self_signed import UNDECODABLE, self_signed, server_of
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -49,7 +49,7 @@ def assert_refused(
     ear = Eavesdropper()
     with TlsPeer(server, ear.script) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, tls_name, client, Recoveries())) as leaf:
+        with closing(dot_client(endpoint, tls_name, client)) as leaf:
             assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
             # The client has given up before the server has heard of it: wait for that.
             eventually(lambda: ear.ended.is_set() or peer.handshake_errors)
@@ -60,7 +60,7 @@ def assert_refused(
 def assert_accepted(server: SSL.Context, client: SSL.Context, tls_name: str | None) -> None:
     with TlsPeer(server, answer_all(lambda query: make_response(query, "192.0.2.1"))) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, tls_name, client, Recoveries())) as leaf:
+        with closing(dot_client(endpoint, tls_name, client)) as leaf:
             assert leaf.exchange(QUERY) == ANSWER
 
 
@@ -206,7 +206,7 @@ def test_a_certificate_for_clients_is_refused_by_the_name_of_what_openssl_holds_
 def test_a_server_refused_once_is_asked_for_its_certificate_again(authority: Authority) -> None:
     with TlsPeer(authority.issue("other.test").openssl_context(), Session.wait_for_end) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        leaf = DotClient(endpoint, NAME, authority.dot_context(), Recoveries())
+        leaf = dot_client(endpoint, NAME, authority.dot_context())
         refused = Fault(FaultKind.TLS_FAILED, Cause.CERTIFICATE_NAME_MISMATCH)
         with closing(leaf):
             assert leaf.exchange(QUERY) == refused

@@ -14,22 +14,18 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
 from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Endpoint, Recoveries
-from tests.support.authority import NAME, Authority, Issued
+from nxdns.upstream.transport import SessionStats
+from tests.support.authority import Authority, Issued
+from tests.support.dot_leaves import dot_leaf
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def answer(query: bytes) -> bytes:
@@ -77,10 +73,10 @@ def test_a_closed_leaf_says_goodbye_and_dials_again_when_it_is_asked(
         except (SSL.Error, EOFError) as end:
             goodbyes.append(end)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         assert leaf.exchange(QUERY) == ANSWER
         leaf.close()
@@ -88,7 +84,7 @@ def test_a_closed_leaf_says_goodbye_and_dials_again_when_it_is_asked(
         eventually(lambda: goodbyes)
         assert isinstance(goodbyes[0], SSL.ZeroReturnError)  # close_notify, not a bare FIN
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total, leaf.last.reused) == (2, 0, False)
+        assert (peer.accepts, stats.recoveries, leaf.last.reused) == (2, 0, False)
 
 
 def test_closing_an_idle_session_never_waits(authority: Authority, certificate: Issued) -> None:
@@ -130,11 +126,11 @@ def test_an_exchange_under_which_the_leaf_is_closed_is_cancelled(
         session.wait_for_end()
         ended.set()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         no_descriptor_left(),
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
             assert leaf.exchange(QUERY) == ANSWER
@@ -145,7 +141,7 @@ def test_an_exchange_under_which_the_leaf_is_closed_is_cancelled(
         assert isinstance(exchange.get(), GreenletExit)
         ended.wait()
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total) == (2, 0)
+        assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
 def test_a_close_is_no_fault_when_the_server_has_hung_up_in_the_same_moment(

@@ -14,7 +14,6 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
 from nxdns.platform.tls_server import accept_session
-from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import (
     Cause,
     Endpoint,
@@ -22,22 +21,18 @@ from nxdns.upstream.transport import (
     FaultKind,
     LocalKind,
     LocalResource,
-    Recoveries,
+    SessionStats,
 )
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.dot_leaves import dot_client, dot_leaf
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def answer(query: bytes) -> bytes:
@@ -75,7 +70,7 @@ def test_a_host_that_is_no_literal_is_never_looked_up(
 ) -> None:
     with TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer:
         endpoint = Endpoint.parse(f"tls://localhost:{peer.port}")
-        leaf = DotClient(endpoint, NAME, authority.dot_context(), Recoveries())
+        leaf = dot_client(endpoint, NAME, authority.dot_context())
         threads = gevent.get_hub().threadpool.size
         with closing(leaf):
             outcome = leaf.exchange(QUERY)
@@ -87,14 +82,14 @@ def test_a_host_that_is_no_literal_is_never_looked_up(
 
 def test_a_scope_that_names_no_interface_has_the_errno_of_that(authority: Authority) -> None:
     endpoint = Endpoint.parse("tls://[fe80::1%nowhere0]:853")
-    with closing(DotClient(endpoint, NAME, authority.dot_context(), Recoveries())) as leaf:
+    with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
         assert leaf.exchange(QUERY) == Fault(FaultKind.CONNECT_FAILED, "ErrnoENODEV")
 
 
 def test_a_dot_leaf_refuses_an_endpoint_that_is_doh(authority: Authority) -> None:
     endpoint = Endpoint.parse("https://127.0.0.1/secret-token")
     with pytest.raises(ValueError, match="https://127") as refused:
-        DotClient(endpoint, NAME, authority.dot_context(), Recoveries())
+        dot_client(endpoint, NAME, authority.dot_context())
     assert "secret-token" not in str(refused.value)
 
 
@@ -134,16 +129,16 @@ def test_a_redial_without_a_free_descriptor_is_nobodys_fault(
         if session.number == 1:
             session.read_query()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         leaf.exchange(QUERY)
         with no_descriptor_free(), pytest.raises(LocalResource) as lack:
             leaf.exchange(QUERY)
         assert lack.value.kind is LocalKind.PROCESS_FD_QUOTA_EXCEEDED
-        assert recoveries.total == 0
+        assert stats.recoveries == 0
 
 
 @pytest.mark.parametrize(
@@ -255,16 +250,16 @@ def test_a_handshake_that_the_server_breaks_has_the_cause_that_was_seen(
         hellos.append(sock.recv(18432))
         ending(sock)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         raw_server(serve) as port,
-        closing(dot_leaf(authority, port, recoveries)) as leaf,
+        closing(dot_leaf(authority, port, stats)) as leaf,
         no_descriptor_left(),
     ):
         assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
         assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
     assert len(hellos) == 2  # one dial for each exchange: a fresh one is never tried again
-    assert recoveries.total == 0
+    assert stats.recoveries == 0
 
 
 def test_a_server_that_ends_in_the_middle_of_its_own_handshake_is_truncated(

@@ -15,14 +15,15 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
 from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Endpoint, Fault, Recoveries
-from tests.support.authority import NAME, Authority, Issued
+from nxdns.upstream.transport import Fault, SessionStats
+from tests.support.authority import Authority, Issued
+from tests.support.dot_leaves import dot_leaf
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -32,11 +33,6 @@ LARGE_QUERY[2] &= 0x7F  # QR
 #: What ends an exchange from outside: made anew for each test, and known again by its identity.
 Interruption = Callable[[], BaseException]
 INTERRUPTIONS = [pytest.param(GreenletExit, id="kill"), pytest.param(Timeout, id="timeout")]
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def answer(query: bytes) -> bytes:
@@ -166,8 +162,8 @@ def test_an_exchange_can_be_ended_during_the_handshake_of_its_redial(
     authority: Authority, certificate: Issued, interruption: Interruption
 ) -> None:
     server = HandshakeServer(certificate.openssl_context(), 2, one_answer=True)
-    recoveries = Recoveries()
-    with server.serving() as port, closing(dot_leaf(authority, port, recoveries)) as leaf:
+    stats = SessionStats()
+    with server.serving() as port, closing(dot_leaf(authority, port, stats)) as leaf:
         assert leaf.exchange(QUERY) == ANSWER
         exchange = Exchange(leaf)
         server.reached.wait()
@@ -176,7 +172,7 @@ def test_an_exchange_can_be_ended_during_the_handshake_of_its_redial(
         assert exchange.outcome() is error
         server.ended.wait()
         assert leaf.exchange(QUERY) == ANSWER
-        assert (server.accepts, recoveries.total) == (3, 0)
+        assert (server.accepts, stats.recoveries) == (3, 0)
 
 
 @pytest.fixture
@@ -267,10 +263,10 @@ def test_an_exchange_can_be_ended_while_it_receives(
         session.wait_for_end()
         ended.set()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
             assert leaf.exchange(QUERY) == ANSWER
@@ -283,7 +279,7 @@ def test_an_exchange_can_be_ended_while_it_receives(
         ended.wait()
         # What is left of that response must not be taken for a part of the next.
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total) == (2, 0)
+        assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
 def test_a_timer_that_expires_in_its_own_time_comes_through_as_itself(

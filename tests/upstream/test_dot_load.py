@@ -16,14 +16,15 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
 from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Endpoint, Fault, Recoveries
+from nxdns.upstream.transport import Endpoint, Fault
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.dot_leaves import dot_client
 from tests.support.leaks import open_descriptors
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -31,7 +32,7 @@ ANSWER = make_response(QUERY, "192.0.2.1")
 
 def dot_leaf(port: int, context: SSL.Context, tls_name: str = NAME) -> DotClient:
     endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, tls_name, context, Recoveries())
+    return dot_client(endpoint, tls_name, context)
 
 
 def mute_server() -> StreamServer:

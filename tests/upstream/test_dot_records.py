@@ -8,21 +8,16 @@ import pytest
 from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Endpoint, Recoveries
-from tests.support.authority import NAME, Authority, Issued
+from nxdns.upstream.transport import SessionStats
+from tests.support.authority import Authority, Issued
+from tests.support.dot_leaves import dot_leaf
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def records(session: Session, *plaintexts: bytes) -> bytes:
@@ -217,13 +212,13 @@ def test_bytes_beyond_the_response_end_the_session_behind_it(
         session.wait_for_end()
         ends.append(session.number)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         assert leaf.exchange(QUERY) == response
         gevent.idle()
         assert ends == [1]  # at once, and not when the next query comes
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total) == (2, 0)
+        assert (peer.accepts, stats.recoveries) == (2, 0)

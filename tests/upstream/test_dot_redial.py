@@ -6,13 +6,13 @@ from contextlib import closing
 import pytest
 from OpenSSL import SSL
 
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, Recoveries
-from tests.support.authority import NAME, Authority, Issued
+from nxdns.upstream.transport import Cause, Fault, FaultKind, SessionStats
+from tests.support.authority import Authority, Issued
+from tests.support.dot_leaves import dot_leaf
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -20,11 +20,6 @@ ANSWER = make_response(QUERY, "192.0.2.1")
 #: 65535 bytes, QR clear: sent in several pieces, so that the second can meet a reset by the first.
 LARGE_QUERY = bytearray(big_response(QUERY, 65535))
 LARGE_QUERY[2] &= 0x7F
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def answer(query: bytes) -> bytes:
@@ -56,14 +51,14 @@ Ending = Callable[[Session], None]
 
 
 def test_a_redial_that_is_refused_is_the_outcome(authority: Authority, certificate: Issued) -> None:
-    recoveries = Recoveries()
+    stats = SessionStats()
     with TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer:
-        leaf = dot_leaf(authority, peer.port, recoveries)
+        leaf = dot_leaf(authority, peer.port, stats)
         leaf.exchange(QUERY)
     # The peer is gone, its listener and the session alike.
     with closing(leaf):
         assert leaf.exchange(QUERY) == Fault(FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED)
-        assert recoveries.total == 0
+        assert stats.recoveries == 0
 
 
 def _hang_up(session: Session) -> None:
@@ -101,16 +96,16 @@ def test_a_redial_that_fails_is_the_outcome_and_there_is_no_third(
         else:
             answer_all(answer)(session)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         leaf.exchange(QUERY)
         assert leaf.exchange(QUERY) == fault
-        assert (peer.accepts, recoveries.total) == (2, 0)
+        assert (peer.accepts, stats.recoveries) == (2, 0)
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total) == (3, 0)
+        assert (peer.accepts, stats.recoveries) == (3, 0)
 
 
 # The decision table: reused, byte received, cause -> retried or final.
@@ -173,34 +168,34 @@ def test_only_an_unanswered_hang_up_on_a_reused_session_is_retried(
             session.send(first_bytes)
         return ending(session)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
             assert leaf.exchange(QUERY) == ANSWER
         outcome = leaf.exchange(QUERY)
         if expected is RECOVERED:
             assert outcome == ANSWER
-            assert (peer.accepts, recoveries.total) == (2, 1)
+            assert (peer.accepts, stats.recoveries) == (2, 1)
         else:
             assert outcome == expected
-            assert (peer.accepts, recoveries.total) == (1, 0)
+            assert (peer.accepts, stats.recoveries) == (1, 0)
             # The broken session is not used again, and a plain dial is no recovery.
             assert leaf.exchange(QUERY) == ANSWER
-            assert (peer.accepts, recoveries.total) == (2, 0)
+            assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
 def test_a_broken_pipe_on_a_fresh_session_is_final(
     authority: Authority, certificate: Issued
 ) -> None:
     # In TLS 1.2 the server has the last word of the handshake, so its FIN can overtake the query.
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(tls12(certificate), Session.truncate) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         outcome = leaf.exchange(bytes(LARGE_QUERY))
         assert outcome == Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)
-        assert (peer.accepts, recoveries.total) == (1, 0)
+        assert (peer.accepts, stats.recoveries) == (1, 0)

@@ -6,13 +6,13 @@ import dns.message
 import pytest
 
 from nxdns.dns.framing import frame
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, Recoveries
+from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, SessionStats
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.dot_leaves import dot_client
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query("www.example.com", id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -97,17 +97,17 @@ def test_a_response_that_answers_nothing_is_final_and_closes_the_session(
         session.wait_for_end()
         return ends.append(session.number)
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with TlsPeer(certificate.openssl_context(), script) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, NAME, authority.dot_context(), recoveries)) as leaf:
+        with closing(dot_client(endpoint, NAME, authority.dot_context(), stats)) as leaf:
             if reused:
                 assert leaf.exchange(QUERY) == ANSWER
             assert leaf.exchange(QUERY) == fault
             assert peer.accepts == 1
             assert leaf.exchange(QUERY) == ANSWER
             assert ends == [1]
-            assert (peer.accepts, recoveries.total) == (2, 0)
+            assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
 def test_another_case_of_the_name_is_the_same_name(
@@ -116,7 +116,7 @@ def test_another_case_of_the_name_is_the_same_name(
     shouted = make_response(make_query("WWW.EXAMPLE.COM", id_=4711), "192.0.2.1")
     with TlsPeer(certificate.openssl_context(), answer_all(lambda _: shouted)) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, NAME, authority.dot_context(), Recoveries())) as leaf:
+        with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
             assert leaf.exchange(QUERY) == shouted
             assert leaf.exchange(QUERY) == shouted
             assert peer.accepts == 1
@@ -127,7 +127,7 @@ def test_a_query_that_is_itself_broken_is_no_crash(
 ) -> None:
     with TlsPeer(certificate.openssl_context(), answer_all(lambda _: ANSWER)) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, NAME, authority.dot_context(), Recoveries())) as leaf:
+        with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
             assert leaf.exchange(b"\0") == bad(Cause.TRUNCATED)
 
 
@@ -142,7 +142,7 @@ def test_an_answer_left_over_from_a_server_that_says_everything_twice_is_not_the
 
     with TlsPeer(certificate.openssl_context(), script) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
-        with closing(DotClient(endpoint, NAME, authority.dot_context(), Recoveries())) as leaf:
+        with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
             for name in ("a.example", "b.example", "c.example"):
                 query = make_query(name)
                 assert leaf.exchange(query) == answer(query)

@@ -9,13 +9,13 @@ from gevent.event import Event
 from OpenSSL import SSL
 
 from nxdns.dns.framing import frame
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, Recoveries
-from tests.support.authority import NAME, Authority, Issued
+from nxdns.upstream.transport import Cause, Fault, FaultKind, SessionStats
+from tests.support.authority import Authority, Issued
+from tests.support.dot_leaves import dot_leaf
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("at_every_depth")]
 
 QUERY = make_query(id_=4711)
 ANSWER = make_response(QUERY, "192.0.2.1")
@@ -23,11 +23,6 @@ ANSWER = make_response(QUERY, "192.0.2.1")
 #: 65535 bytes, QR clear: sent in several pieces, so that the second can meet a reset by the first.
 LARGE_QUERY = bytearray(big_response(QUERY, 65535))
 LARGE_QUERY[2] &= 0x7F
-
-
-def dot_leaf(authority: Authority, port: int, recoveries: Recoveries | None = None) -> DotClient:
-    endpoint = Endpoint.parse(f"tls://127.0.0.1:{port}")
-    return DotClient(endpoint, NAME, authority.dot_context(), recoveries or Recoveries())
 
 
 def answer(query: bytes) -> bytes:
@@ -41,15 +36,15 @@ Ending = Callable[[Session], None]
 
 
 def test_exchanges_share_one_session(authority: Authority, certificate: Issued) -> None:
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         for name in ("a.example", "b.example", "c.example"):
             query = make_query(name)
             assert leaf.exchange(query) == answer(query)
-        assert (peer.accepts, peer.handshakes, recoveries.total) == (1, 1, 0)
+        assert (peer.accepts, peer.handshakes, stats.recoveries) == (1, 1, 0)
 
 
 def test_a_servfail_is_an_answer_and_keeps_the_session(
@@ -155,17 +150,17 @@ def test_a_session_closed_while_idle_is_replaced_by_one_redial(
         else:
             session.wait_for_end()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     caplog.set_level(logging.DEBUG, logger="nxdns")
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         assert leaf.exchange(QUERY) == ANSWER
         answered.set()
         closed.wait()
         assert leaf.exchange(QUERY) == ANSWER
-        assert (peer.accepts, recoveries.total) == (2, 1)
+        assert (peer.accepts, stats.recoveries) == (2, 1)
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
     assert str(seen) in caplog.text
 
@@ -184,16 +179,16 @@ def test_a_session_found_broken_in_the_middle_of_a_large_query_is_replaced(
         else:
             session.wait_for_end()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     caplog.set_level(logging.DEBUG, logger="nxdns")
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         leaf.exchange(QUERY)
         closed.wait()
         assert leaf.exchange(bytes(LARGE_QUERY)) == ANSWER
-        assert (peer.accepts, recoveries.total) == (2, 1)
+        assert (peer.accepts, stats.recoveries) == (2, 1)
     assert str(Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)) in caplog.text
 
 
@@ -207,17 +202,17 @@ def test_every_idle_close_is_recovered_anew(authority: Authority, certificate: I
         session.close_notify()
         closed.set()
 
-    recoveries = Recoveries()
+    stats = SessionStats()
     with (
         TlsPeer(certificate.openssl_context(), script) as peer,
-        closing(dot_leaf(authority, peer.port, recoveries)) as leaf,
+        closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         for _ in range(5):
             assert leaf.exchange(QUERY) == ANSWER
             answered.set()
             closed.wait()
             closed.clear()
-        assert (peer.accepts, recoveries.total) == (5, 4)
+        assert (peer.accepts, stats.recoveries) == (5, 4)
 
 
 def test_a_close_that_came_with_the_response_spoils_neither_this_exchange_nor_the_next(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.doh_client import DohSite
-from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.endpoint import (
     BadPort,
     BadUrl,
@@ -18,8 +17,9 @@ from nxdns.upstream.endpoint import (
     Scheme,
     UnsupportedScheme,
 )
-from nxdns.upstream.transport import Recoveries
+from nxdns.upstream.transport import SessionStats
 from tests.support.authority import Authority
+from tests.support.dot_leaves import dot_client
 
 DOH, DOT = Scheme.DOH, Scheme.DOT
 
@@ -208,11 +208,12 @@ def test_only_a_literal_can_be_dialled_without_a_lookup(url: str, literal: bool)
 
 
 def _dot_leaf(endpoint: Endpoint, authority: Authority) -> None:
-    DotClient(endpoint, None, authority.dot_context(), Recoveries())
+    dot_client(endpoint, None, authority.dot_context())
 
 
 def _doh_leaf(endpoint: Endpoint, authority: Authority) -> None:
-    DohSite(endpoint, None, authority.doh_context(), Resolver(), 2.0, 8)
+    context = authority.doh_context()
+    DohSite(endpoint, None, context, Resolver(), SessionStats(), attempt_seconds=2.0, leaves=8)
 
 
 @pytest.mark.parametrize(

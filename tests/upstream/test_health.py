@@ -19,7 +19,7 @@ def failed(times: int, cfg: Config = CFG, *, at: int = T0, rand: int = 0) -> Sta
     """An upstream whose last ``times`` exchanges failed, all at one time."""
     state = State()
     for _ in range(times):
-        state.record_failure(at, RESET, cfg, rand)
+        state.record_failure(at, at, RESET, cfg, rand)
     return state
 
 
@@ -104,7 +104,7 @@ def test_a_backoff_doubles_with_each_failure_and_saturates_at_its_maximum() -> N
 def test_a_backoff_never_shrinks_over_40_failures() -> None:
     state, before = State(), 0
     for _ in range(40):
-        state.record_failure(T0, RESET, CFG, 0)
+        state.record_failure(T0, T0, RESET, CFG, 0)
         now = state.backoff_until or 0
         assert now >= before
         before = now
@@ -143,12 +143,12 @@ def test_jitter_stays_between_half_the_delay_and_all_of_it(
     state = failed(failures - 1, cfg)
     alone = State()
     alone.consecutive_failures = failures - 1
-    alone.record_failure(T0, RESET, cfg, rand)
+    alone.record_failure(T0, T0, RESET, cfg, rand)
     delay = min(cfg.max_backoff_ms, base_ms * 2 ** min(failures - 2, 20))
     until = alone.backoff_until
     assert until is not None
     assert delay // 2 * MS <= until - T0 <= delay * MS
-    state.record_failure(T0, RESET, cfg, rand)
+    state.record_failure(T0, T0, RESET, cfg, rand)
     assert (state.backoff_until or 0) >= until
 
 
@@ -165,8 +165,8 @@ def test_a_success_clears_failures_and_backoff() -> None:
 def test_after_a_success_the_threshold_and_the_growth_begin_anew() -> None:
     state = failed(9)
     state.record_success(T0, CFG)
-    assert state.record_failure(T0 + 1, RESET, CFG, 0).episode == CLEAR
-    assert state.record_failure(T0 + 1, RESET, CFG, 0).episode == Tripped(RESET)
+    assert state.record_failure(T0 + 1, T0 + 1, RESET, CFG, 0).episode == CLEAR
+    assert state.record_failure(T0 + 1, T0 + 1, RESET, CFG, 0).episode == Tripped(RESET)
     assert state.backoff_until == T0 + 1 + 250 * MS
 
 
@@ -179,15 +179,15 @@ def test_the_last_error_outlives_the_success_that_cleared_it() -> None:
 
 def test_one_failure_is_clear_the_second_tripped_and_a_success_clear() -> None:
     state = State()
-    assert state.record_failure(T0, RESET, CFG, 0) == Effect(1, CLEAR)
-    assert state.record_failure(T0 + 1, REFUSED, CFG, 0) == Effect(2, Tripped(REFUSED))
+    assert state.record_failure(T0, T0, RESET, CFG, 0) == Effect(1, CLEAR)
+    assert state.record_failure(T0 + 1, T0 + 1, REFUSED, CFG, 0) == Effect(2, Tripped(REFUSED))
     assert state.record_success(T0 + 2, CFG) == Effect(3, CLEAR)
 
 
 def test_an_upstream_that_fails_every_other_exchange_never_trips() -> None:
     state = State()
     for at in range(T0, T0 + 100, 2):
-        assert state.record_failure(at, RESET, CFG, 0).episode == CLEAR
+        assert state.record_failure(at, at, RESET, CFG, 0).episode == CLEAR
         assert state.record_success(at + 1, CFG) is not None
     assert not state.tripped(CFG)
     assert state.success_rate() == 0.5
@@ -226,7 +226,7 @@ def test_the_window_holds_the_newest_32_outcomes(outcomes: str, rate: float, str
         if outcome == "S":
             state.record_success(at, CFG)
         else:
-            state.record_failure(at, RESET, CFG, 0)
+            state.record_failure(at, at, RESET, CFG, 0)
     assert state.success_rate() == pytest.approx(rate)
     assert state.strip() == strip
     assert state.total_successes == outcomes.count("S")

@@ -73,7 +73,7 @@ class Health(RuleBasedStateMachine):
         newest_success = self.newest(successes=True)
         stale = newest_success is not None and at < newest_success
         backoff_before = self.state.backoff_until
-        effect = self.state.record_failure(at, fault, self.cfg, rand)
+        effect = self.state.record_failure(at, at, fault, self.cfg, rand)
         self.history.append(Recorded(at, fault))
         self.consecutive += not stale
         backoff = self.state.backoff_until

@@ -21,7 +21,7 @@ def outcomes(*steps: tuple[str, int], cfg: Config = TRIPS_AT_ONCE) -> State:
         if outcome == "success":
             state.record_success(at, cfg)
         else:
-            state.record_failure(at, NEW, cfg, 0)
+            state.record_failure(at, at, NEW, cfg, 0)
     return state
 
 
@@ -95,24 +95,24 @@ def test_a_stale_success_below_the_threshold_is_clear_and_forgives_nothing() -> 
     state = outcomes(("failure", T0), cfg=CFG)
     assert state.record_success(EARLY, CFG) == Effect(2, CLEAR)
     assert state.consecutive_failures == 1
-    assert state.record_failure(T0, NEW, CFG, 0) == Effect(3, Tripped(NEW))
+    assert state.record_failure(T0, T0, NEW, CFG, 0) == Effect(3, Tripped(NEW))
 
 
 def test_a_stale_failure_returns_the_newer_fault() -> None:
     state = outcomes(("failure", T0))
-    effect = state.record_failure(EARLY, OLD, TRIPS_AT_ONCE, 0)
+    effect = state.record_failure(EARLY, EARLY, OLD, TRIPS_AT_ONCE, 0)
     assert effect == Effect(2, Tripped(NEW))
     assert state.last_error() == str(NEW)
 
 
 def test_a_failure_at_an_equal_time_replaces_the_fault() -> None:
     state = outcomes(("failure", T0))
-    assert state.record_failure(T0, OLD, TRIPS_AT_ONCE, 0) == Effect(2, Tripped(OLD))
+    assert state.record_failure(T0, T0, OLD, TRIPS_AT_ONCE, 0) == Effect(2, Tripped(OLD))
 
 
 def test_a_failure_older_than_the_last_success_raises_no_count_and_no_backoff() -> None:
     state = outcomes(("success", T0))
-    assert state.record_failure(EARLY, NEW, TRIPS_AT_ONCE, 0) == Effect(2, CLEAR)
+    assert state.record_failure(EARLY, EARLY, NEW, TRIPS_AT_ONCE, 0) == Effect(2, CLEAR)
     assert state.consecutive_failures == 0
     assert state.backoff_until is None
     assert state.last_error_at == EARLY
@@ -124,7 +124,7 @@ def test_a_stale_failure_does_not_extend_the_backoff_of_a_tripped_upstream() -> 
     # A success older than the last failure does not clear; a failure older than both counts not.
     state = outcomes(("failure", LATE), ("success", T0))
     backoff_until = state.backoff_until
-    effect = state.record_failure(EARLY, OLD, TRIPS_AT_ONCE, 2**32 - 1)
+    effect = state.record_failure(EARLY, EARLY, OLD, TRIPS_AT_ONCE, 2**32 - 1)
     assert effect == Effect(3, Tripped(NEW))
     assert state.consecutive_failures == 1
     assert state.backoff_until == backoff_until
@@ -132,11 +132,11 @@ def test_a_stale_failure_does_not_extend_the_backoff_of_a_tripped_upstream() -> 
 
 def test_a_backoff_is_extended_and_never_shortened() -> None:
     state = State()
-    state.record_failure(T0, NEW, TRIPS_AT_ONCE, 250)
+    state.record_failure(T0, T0, NEW, TRIPS_AT_ONCE, 250)
     assert state.backoff_until == T0 + 500 * MS
-    state.record_failure(0, OLD, TRIPS_AT_ONCE, 0)
+    state.record_failure(0, 0, OLD, TRIPS_AT_ONCE, 0)
     assert state.backoff_until == T0 + 500 * MS
-    state.record_failure(T0 + 1, NEW, TRIPS_AT_ONCE, 0)
+    state.record_failure(T0 + 1, T0 + 1, NEW, TRIPS_AT_ONCE, 0)
     assert state.backoff_until == T0 + 1 + 1_000 * MS
 
 
@@ -144,7 +144,7 @@ def test_revisions_strictly_increase_whatever_comes() -> None:
     state = State()
     revisions = [state.revision]
     for at in (T0, EARLY, LATE, T0, 0):
-        effect = state.record_failure(at, NEW, CFG, 0)
+        effect = state.record_failure(at, at, NEW, CFG, 0)
         assert effect.revision == state.revision
         revisions.append(state.revision)
         effect_or_none = state.record_success(at, CFG)

@@ -8,7 +8,7 @@ import pytest
 from nxdns.upstream import health
 from nxdns.upstream.health import CLEAR, Effect, Tripped
 from nxdns.upstream.pool import Entry, UpstreamPool
-from nxdns.upstream.transport import Fault, PeerFault, Recoveries
+from nxdns.upstream.transport import Fault, PeerFault, SessionStats
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -174,14 +174,14 @@ def test_a_stale_failure_hands_over_the_newer_fault(clock: ManualClock) -> None:
 
 
 def test_a_recovered_stale_session_touches_neither_health_nor_episodes(clock: ManualClock) -> None:
-    recoveries = Recoveries()
+    stats = SessionStats()
 
     def recover() -> bytes:
-        recoveries.total += 1  # as a leaf does after its redial, before it returns the reply
+        stats.recoveries += 1  # as a leaf does after its redial, before it returns the reply
         return REPLY
 
     effects: list[Effect] = []
-    entry = entry_of(ScriptedLeaf(REPLY, recover, recover), clock=clock, recoveries=recoveries)
+    entry = entry_of(ScriptedLeaf(REPLY, recover, recover), clock=clock, sessions=stats)
     pool = pool_of(
         entry, clock=clock, threshold=1, on_effect=lambda _, effect: effects.append(effect)
     )

@@ -4,7 +4,6 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nxdns.upstream.pool import SLOTS_PER_ENTRY
 from nxdns.upstream.transport import Fault, FaultKind, PeerFault
 from tests.support.fake_leaves import (
     MS,
@@ -64,12 +63,12 @@ def test_two_slots_overlap_and_a_third_query_waits(clock: ManualClock) -> None:
 
 
 def test_thirty_queries_at_once_are_all_answered_through_eight_slots(clock: ManualClock) -> None:
-    leaves = [GatedLeaf() for _ in range(SLOTS_PER_ENTRY)]
+    leaves = [GatedLeaf() for _ in range(8)]
     entry = entry_of(*leaves, clock=clock)
     pool = pool_of(entry, clock=clock)
     asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(30)]
     gevent.idle()
-    assert entry.slots.in_flight == SLOTS_PER_ENTRY == 8
+    assert entry.slots.in_flight == 8
     for leaf in leaves:
         leaf.gate.set()
     gevent.joinall(asking, raise_error=True)

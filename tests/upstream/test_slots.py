@@ -7,6 +7,7 @@ import gevent
 import pytest
 from gevent.pool import Group
 
+from nxdns.upstream.depth import Depth
 from nxdns.upstream.slots import Slots
 from nxdns.upstream.transport import Leaf
 from tests.support.fake_leaves import MS, SECOND, FakeLeaf, ManualClock, assert_all_free
@@ -19,7 +20,7 @@ def clock() -> ManualClock:
 
 
 def slots_of(number: int, clock: ManualClock) -> Slots:
-    return Slots([FakeLeaf() for _ in range(number)], clock)
+    return Slots([FakeLeaf() for _ in range(number)], clock, Depth(1))
 
 
 def take(slots: Slots, budget_ns: int = SECOND) -> Leaf:
@@ -30,7 +31,7 @@ def take(slots: Slots, budget_ns: int = SECOND) -> Leaf:
 
 def test_an_upstream_without_a_slot_is_refused(clock: ManualClock) -> None:
     with pytest.raises(ValueError, match="slot"):
-        Slots([], clock)
+        Slots([], clock, Depth(1))
 
 
 def test_each_slot_is_lent_to_one_at_a_time(clock: ManualClock) -> None:
@@ -186,7 +187,7 @@ def test_who_overtakes_a_waiter_makes_it_wait_on_and_not_fail(clock: ManualClock
 
 def test_after_a_thousand_kills_and_timeouts_at_random_every_slot_is_still_there() -> None:
     chance = random.Random(20251130)
-    slots = Slots([FakeLeaf() for _ in range(3)], monotonic_ns)
+    slots = Slots([FakeLeaf() for _ in range(3)], monotonic_ns, Depth(1))
     borrowers = Group()
     held: set[int] = set()
     finished = 0

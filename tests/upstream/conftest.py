@@ -1,0 +1,14 @@
+"""Fixtures of the upstream's tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.dot_leaves import DEPTHS, leaves_of_depth
+
+
+@pytest.fixture(params=DEPTHS, ids=lambda depth: f"depth-{depth}")
+def at_every_depth(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What holds for one exchange at a time holds on a session that could carry more."""
+    with leaves_of_depth(request.param):
+        yield
