@@ -26,6 +26,7 @@ class TlsEvents:
         "_closed",
         "_on_end",
         "_on_plaintext",
+        "_on_sent",
         "_reader",
         "_receive",
         "_send",
@@ -40,16 +41,19 @@ class TlsEvents:
         stream: TlsStream,
         sock: Any,
         on_plaintext: Callable[[bytes], None],
+        on_sent: Callable[[], None],
         on_end: Callable[[Exception, bool], None],
     ) -> None:
         """``stream`` has completed its handshake over the gevent socket ``sock``.
 
-        The event loop calls ``on_plaintext`` with at least one byte, and ``on_end`` with what
-        broke the stream, and whether that was while sending. Neither may switch greenlets, but
-        for switching to one that switches back to the loop. After ``close`` neither is called.
+        The event loop calls ``on_plaintext`` with at least one byte, ``on_sent`` when the kernel
+        has taken all that was written, and ``on_end`` with what broke the stream, and whether
+        that was while sending. None may switch greenlets, but for switching to one that switches
+        back to the loop. After ``close`` none is called.
         """
         self._stream = stream
         self._on_plaintext = on_plaintext
+        self._on_sent = on_sent
         self._on_end = on_end
         sock.settimeout(0.0)
         loop = gevent.get_hub().loop
@@ -91,6 +95,8 @@ class TlsEvents:
         self._unsent = self._left_of(ciphertext)
         if self._unsent:
             self._writer.start(self._write)
+        else:
+            self._on_sent()
 
     def _left_of(self, ciphertext: bytes) -> bytes:
         try:
@@ -107,6 +113,7 @@ class TlsEvents:
             return
         if not self._unsent:
             self._writer.stop()
+            self._on_sent()
 
     def _read(self) -> None:
         try:

@@ -47,9 +47,10 @@ class DotClient:
                     break
         finally:
             self.last = rider
-        if rider.retries and isinstance(outcome, bytes):
+        if rider.thrown_off_by is not None and isinstance(outcome, bytes):
             self._site.stats.recoveries += 1
-            _log.debug("%s: stale session redialled", self._site.endpoint.redacted)
+            endpoint = self._site.endpoint.redacted
+            _log.debug("%s: stale session redialled: %s", endpoint, rider.thrown_off_by)
         return outcome
 
     def _open_session(self) -> DotSession:

@@ -13,6 +13,7 @@ from typing import Any
 import gevent
 from greenlet import GreenletExit, getcurrent
 
+from nxdns.dns.framing import frame
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
@@ -35,6 +36,7 @@ class DotSession:
         "_boarding",
         "_events",
         "_hub",
+        "_leaving",
         "_on_end",
         "_opener",
         "_opening_since",
@@ -53,6 +55,8 @@ class DotSession:
         self._pipeline = Pipeline(site.draw_id, strict=site.depth.limit == 1)
         #: Those who wait for the handshake to end.
         self._boarding: list[Rider] = []
+        #: Those of whose frame the kernel may not have taken everything yet.
+        self._leaving: list[Rider] = []
         #: Those whose frame leaves at the end of this turn of the loop.
         self._unsent: list[Rider] = []
         self._events: TlsEvents | None = None
@@ -107,16 +111,14 @@ class DotSession:
         events = self._events
         if events is None:
             return
-        frames = b"".join([rider.frame for rider in unsent])
+        frames = b"".join([frame(rider.message) for rider in unsent])
+        self._leaving += unsent
         try:
             events.write(frames)
         except Exception as exc:  # noqa: BLE001 - judged by blame
             self._broke(FaultKind.SEND_FAILED, exc)
             return
         events.listen()
-        now = monotonic_ns()
-        for rider in unsent:
-            rider.send_ns = now - rider.boarded_at
 
     # What the event loop calls.
 
@@ -143,6 +145,13 @@ class DotSession:
             waiter, rider.waiter = rider.waiter, None
             if waiter is not None:
                 waiter.switch(response)
+
+    def _sent(self) -> None:
+        """Nothing that was written is left here."""
+        now = monotonic_ns()
+        for rider in self._leaving:
+            rider.send_ns = now - rider.boarded_at
+        self._leaving.clear()
 
     def _failed(self, exc: Exception, sending: bool) -> None:
         self._broke(FaultKind.SEND_FAILED if sending else FaultKind.RECEIVE_FAILED, exc)
@@ -174,7 +183,7 @@ class DotSession:
             stream.close()
             return
         self._version = stream.version
-        self._events = TlsEvents(stream, sock, self._take, self._failed)
+        self._events = TlsEvents(stream, sock, self._take, self._sent, self._failed)
         site.stats.open += 1
         self._admit(connected)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from nxdns.dns.framing import PREFIX_LENGTH
-from nxdns.dns.header import set_id
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 from nxdns.upstream.exchange import ExchangeInfo
@@ -33,26 +32,36 @@ _ID_OCTETS = 2
 _ID_MASK = 0xFFFF
 
 EMPTY_MESSAGE = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
+WRONG_ID = Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID)
 NO_MESSAGE_ID = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
 
 
 class Rider(ExchangeInfo):
     """One exchange on its way, and afterwards what is known of it."""
 
-    __slots__ = ("boarded_at", "frame", "message_id", "query", "retries", "spared", "waiter")
+    __slots__ = (
+        "boarded_at",
+        "message",
+        "message_id",
+        "query",
+        "spared",
+        "thrown_off_by",
+        "waiter",
+    )
 
     def __init__(self, query: bytes) -> None:
         super().__init__()
         self.query = query
         #: Who waits for the outcome; None while nobody does.
         self.waiter: Any = None
-        #: Sessions that ended under it by no fault of its own, and that it was redialled for.
-        self.retries = 0
+        #: How the last session ended that was stale under it, and that it was redialled for.
+        self.thrown_off_by: Fault | None = None
         #: Whether it has already ridden on from a session that *we* ended for another's fault.
         self.spared = False
         self.message_id = 0
         self.boarded_at = 0
-        self.frame = b""
+        #: The query, with the ID that it has on the session.
+        self.message = b""
 
 
 class Pipeline:
@@ -101,7 +110,7 @@ class Pipeline:
         self._begun_at = 0
 
     def board(self, rider: Rider, now: int) -> None:
-        """Give ``rider`` a message ID of its own, and the frame to send."""
+        """Give ``rider`` a message ID of its own, and the message to send."""
         waiting = self.waiting
         if not waiting:
             self.waiting_since = now
@@ -111,8 +120,7 @@ class Pipeline:
         waiting[message_id] = rider
         rider.message_id = message_id
         rider.boarded_at = now
-        message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
-        rider.frame = len(message).to_bytes(PREFIX_LENGTH, "big") + message
+        rider.message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
 
     def _next_free(self, message_id: int, now: int) -> int:
         self._forget_retired(now)
@@ -190,6 +198,9 @@ class Pipeline:
             self._needed = PREFIX_LENGTH
         else:
             self._needed = PREFIX_LENGTH + (rest[0] << 8 | rest[1])
+        rider = self._begun()
+        if rider is not None:
+            rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
 
     def _take(
         self, message: bytes, begun_at: int, now: int, answers: list[tuple[Rider, bytes]]
@@ -204,9 +215,7 @@ class Pipeline:
         rider = self.waiting.get(message_id)
         if rider is None:
             return self._unexpected(message_id, message, now)
-        query = rider.query
-        response = query[:_ID_OCTETS] + message[_ID_OCTETS:]
-        fault = validate_response(query, response)
+        fault = validate_response(rider.message, message)
         if fault is not None:
             return Ending(fault, rider)
         del self.waiting[message_id]
@@ -217,31 +226,34 @@ class Pipeline:
         self._answered.add(message_id)
         rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
         rider.rest_ns = now - begun_at
-        answers.append((rider, response))
+        answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
         return None
 
     def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
         """A message whose ID is nobody's who waits."""
         self._forget_retired(now)
-        if (
-            message_id in self._retired
-            or message_id in self._answered
-            or message_id in self._answered_before
-        ):
+        if self._was_issued(message_id):
             self.late += 1
             return None
         oldest = self._oldest()
         if oldest is None:
             self.surplus = True
             return None
-        fault = validate_response(set_id(oldest.query, oldest.message_id), message)
-        return Ending(fault or Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID), oldest)
+        return Ending(validate_response(oldest.message, message) or WRONG_ID, oldest)
+
+    def _was_issued(self, message_id: int) -> bool:
+        """Whether this is the ID of one that has given up, or has its answer."""
+        return (
+            message_id in self._retired
+            or message_id in self._answered
+            or message_id in self._answered_before
+        )
 
     def _oldest(self) -> Rider | None:
         return next(iter(self.waiting.values()), None)
 
     def _begun(self) -> Rider | None:
-        """Whose response has begun to arrive: as its ID says, or the oldest's while that is open.
+        """Whose response has begun to arrive: as its ID says, or the oldest's if that is nobody's.
 
         A server that answers in the order of the queries answers the oldest next.
         """
@@ -250,7 +262,9 @@ class Pipeline:
             return None
         if len(rest) < PREFIX_LENGTH + _ID_OCTETS:
             return self._oldest()
-        return self.waiting.get(rest[PREFIX_LENGTH] << 8 | rest[PREFIX_LENGTH + 1])
+        message_id = rest[PREFIX_LENGTH] << 8 | rest[PREFIX_LENGTH + 1]
+        rider = self.waiting.get(message_id)
+        return rider if rider is not None or self._was_issued(message_id) else self._oldest()
 
     def verdicts(self, ending: "Ending") -> "Verdicts":
         """What the end of the session means for each that waits, who then waits no longer.
@@ -273,10 +287,10 @@ class Pipeline:
                 retry_decision(reused=self.answered > 0, bytes_received=0, cause=ending.fault.cause)
                 is Decision.RETRY
             ):
-                if rider.retries:
+                if rider.thrown_off_by is not None:
                     # It rode behind an answer, again: this server closes behind its answers.
                     outcome.serial = True
-                rider.retries += 1
+                rider.thrown_off_by = ending.fault
                 outcome.riding_on.append(rider)
             else:
                 outcome.final.append(rider)

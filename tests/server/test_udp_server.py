@@ -177,14 +177,14 @@ def test_a_full_pool_drops_and_goes_on_reading(address: ListenAddress) -> None:
     assert counted(handler.stats) == {"queries": 3}
 
 
-def test_a_listener_has_64_queries_in_flight() -> None:
+def test_a_listener_has_256_queries_in_flight() -> None:
     client = GatedClient()
     server = UdpServer(LOOPBACK, Handler(client))
     with serving(server), udp_asker(server.bound) as sock:
-        for _ in range(70):
+        for _ in range(262):
             sock.send(QUERY)
-        eventually(lambda: server.stats.received == 70 and client.waiting == 64)
-        assert (server.in_flight, server.stats.dropped_no_slot) == (64, 6)
+        eventually(lambda: server.stats.received == 262 and client.waiting == 256)
+        assert (server.in_flight, server.stats.dropped_no_slot) == (256, 6)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::"])

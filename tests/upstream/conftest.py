@@ -8,7 +8,8 @@ from tests.support.dot_leaves import DEPTHS, leaves_of_depth
 
 
 @pytest.fixture(params=DEPTHS, ids=lambda depth: f"depth-{depth}")
-def at_every_depth(request: pytest.FixtureRequest) -> Iterator[None]:
+def at_every_depth(request: pytest.FixtureRequest) -> Iterator[int]:
     """What holds for one exchange at a time holds on a session that could carry more."""
-    with leaves_of_depth(request.param):
-        yield
+    depth: int = request.param
+    with leaves_of_depth(depth):
+        yield depth

@@ -114,6 +114,7 @@ def test_a_dial_without_a_free_descriptor_is_nobodys_fault(
         TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
+        gevent.idle()  # the peer waits in its accept
         with no_descriptor_free(), pytest.raises(LocalResource) as lack:
             leaf.exchange(QUERY)
         assert lack.value.kind is LocalKind.PROCESS_FD_QUOTA_EXCEEDED

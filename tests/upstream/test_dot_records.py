@@ -165,10 +165,6 @@ def _in_one_record(session: Session) -> bytes:
     return records(session, frame(ANSWER) + b"\0")
 
 
-def _a_second_message(session: Session) -> bytes:
-    return records(session, frame(ANSWER) + frame(ANSWER))
-
-
 def _in_a_second_record(session: Session) -> bytes:
     return records(session, frame(ANSWER), b"\0")
 
@@ -185,7 +181,6 @@ def _no_record(session: Session) -> bytes:
     ("bytes_of", "response"),
     [
         pytest.param(_in_one_record, ANSWER, id="a-byte-in-the-same-record"),
-        pytest.param(_a_second_message, ANSWER, id="a-message-in-the-same-record"),
         pytest.param(_in_a_second_record, ANSWER, id="a-byte-in-another-record"),
         pytest.param(
             _in_a_record_behind_a_full_one,

@@ -197,5 +197,7 @@ def test_a_broken_pipe_on_a_fresh_session_is_final(
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         outcome = leaf.exchange(bytes(LARGE_QUERY))
-        assert outcome == Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)
+        # Whichever is noticed first: that nobody reads what is sent, or that nobody sends.
+        broken_pipe = Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)
+        assert outcome in (broken_pipe, RESET, TRUNCATED)
         assert (peer.accepts, stats.recoveries) == (1, 0)

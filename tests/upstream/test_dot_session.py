@@ -1,6 +1,7 @@
 """A DoT leaf keeps its session, and replaces one that the server has left while it was idle."""
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import closing
 
@@ -189,7 +190,12 @@ def test_a_session_found_broken_in_the_middle_of_a_large_query_is_replaced(
         closed.wait()
         assert leaf.exchange(bytes(LARGE_QUERY)) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 1)
-    assert str(Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)) in caplog.text
+    # Whichever is noticed first: that nobody reads what is sent, or that nobody sends.
+    assert re.search(
+        r"SendFailed \(cause BrokenPipe\)"
+        r"|ReceiveFailed \(cause (TlsConnectionTruncated|ConnectionResetByPeer)\)",
+        caplog.text,
+    )
 
 
 def test_every_idle_close_is_recovered_anew(authority: Authority, certificate: Issued) -> None:

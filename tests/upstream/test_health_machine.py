@@ -38,6 +38,7 @@ class Health(RuleBasedStateMachine):
         self.state = State()
         self.history: list[Recorded] = []
         self.consecutive = 0
+        self.counted_at: int | None = None
         self.revision = 0
 
     def newest(self, *, successes: bool) -> int | None:
@@ -68,14 +69,19 @@ class Health(RuleBasedStateMachine):
         assert (effect is None) == (stale and was_tripped)
         assert effect is None or effect == Effect(self.state.revision, CLEAR)
 
-    @rule(at=TIMES, fault=FAULTS, rand=RANDS)
-    def fail(self, at: int, fault: Fault, rand: int) -> None:
+    @rule(at=TIMES, took=TIMES, fault=FAULTS, rand=RANDS)
+    def fail(self, at: int, took: int, fault: Fault, rand: int) -> None:
+        began = at - took
         newest_success = self.newest(successes=True)
-        stale = newest_success is not None and at < newest_success
+        stale = newest_success is not None and began < newest_success
+        if self.counted_at is not None and began < self.counted_at:
+            stale = True
         backoff_before = self.state.backoff_until
-        effect = self.state.record_failure(at, at, fault, self.cfg, rand)
+        effect = self.state.record_failure(began, at, fault, self.cfg, rand)
         self.history.append(Recorded(at, fault))
-        self.consecutive += not stale
+        if not stale:
+            self.consecutive += 1
+            self.counted_at = max(at, self.counted_at or at)
         backoff = self.state.backoff_until
         if stale or self.consecutive < self.cfg.failure_threshold:
             assert backoff == backoff_before

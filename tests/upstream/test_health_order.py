@@ -42,7 +42,7 @@ def outcomes(*steps: tuple[str, int], cfg: Config = TRIPS_AT_ONCE) -> State:
         pytest.param("failure", "success", T0, False, None, T0, T0, id="F then equal S"),
         pytest.param("failure", "success", LATE, False, None, LATE, T0, id="F then newer S"),
         pytest.param(
-            "failure", "failure", EARLY, True, EARLY + 500 * MS, None, T0, id="F then older F"
+            "failure", "failure", EARLY, True, T0 + 250 * MS, None, T0, id="F then older F"
         ),
         pytest.param("failure", "failure", T0, True, T0 + 500 * MS, None, T0, id="F then equal F"),
         pytest.param(
@@ -134,7 +134,8 @@ def test_a_backoff_is_extended_and_never_shortened() -> None:
     state = State()
     state.record_failure(T0, T0, NEW, TRIPS_AT_ONCE, 250)
     assert state.backoff_until == T0 + 500 * MS
-    state.record_failure(0, 0, OLD, TRIPS_AT_ONCE, 0)
+    # Begun after that failure, and established, as it came, before it.
+    state.record_failure(T0, 0, OLD, TRIPS_AT_ONCE, 0)
     assert state.backoff_until == T0 + 500 * MS
     state.record_failure(T0 + 1, T0 + 1, NEW, TRIPS_AT_ONCE, 0)
     assert state.backoff_until == T0 + 1 + 1_000 * MS

@@ -160,7 +160,16 @@ def test_a_stale_success_below_the_threshold_is_handed_over_as_clear(clock: Manu
         clock.advance(-5 * MS)
         return REPLY
 
-    effects = effects_of(RESET, answer_as_of_before, RESET, clock=clock, threshold=2)
+    effects: list[Effect] = []
+    pool = pool_of(
+        entry_of(ScriptedLeaf(RESET, answer_as_of_before, RESET), clock=clock),
+        clock=clock,
+        on_effect=lambda _, effect: effects.append(effect),
+    )
+    ask(pool)
+    ask(pool)
+    clock.advance(5 * MS)
+    ask(pool)
     assert effects == [Effect(1, CLEAR), Effect(2, CLEAR), Effect(3, Tripped(RESET))]
 
 
