@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import time
+from functools import partial
 from typing import Any
 
 import gevent
@@ -125,7 +126,7 @@ class _SlotsFactory:
             sessions,
             depth,
             attempt_ns=self._config.attempt_ms * NS_PER_MS,
-            draw_id=lambda: random.getrandbits(16),
+            draw_id=partial(random.getrandbits, 16),
         )
         leaves = [DotClient(site) for _ in range(1 if self._alone else DOT_SESSIONS)]
         return Slots(leaves, time.monotonic_ns, depth)

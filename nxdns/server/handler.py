@@ -19,14 +19,13 @@ The rows are tried in this order. It owns no socket and reads no clock.
 import enum
 import logging
 
-from dns.opcode import Opcode
 from dns.rcode import Rcode
 from gevent import Timeout
 from greenlet import GreenletExit
 
 from nxdns.dns import packet
-from nxdns.dns.edns import Opt, OptError, find_opt, udp_limit
-from nxdns.dns.header import HEADER_LENGTH, QR, Header, Truncated, WalkError
+from nxdns.dns.edns import MIN_PAYLOAD, Opt, OptError, find_opt, udp_limit
+from nxdns.dns.header import HEADER_LENGTH, OPCODE_MASK, QR, Header, Truncated, WalkError
 from nxdns.dns.reply import ResponseBuilder
 from nxdns.logs.bugs import log_bug_once
 from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, group
@@ -34,7 +33,6 @@ from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, gr
 _log = logging.getLogger(__name__)
 
 _QR_BYTE = QR >> 8
-_QUERY = int(Opcode.QUERY)
 
 
 class Transport(enum.Enum):
@@ -91,13 +89,13 @@ class Handler:
             return None
         except WalkError:
             return self._formerr(ResponseBuilder(Header.parse(query)))
-        if asked.opcode != _QUERY:
+        if asked.flags & OPCODE_MASK:  # QUERY is 0
             stats.notimp += 1
             return _with_opt(ResponseBuilder(asked), asked).set_rcode(Rcode.NOTIMP).build()
         if asked.qdcount != 1:
             return self._formerr(_with_opt(ResponseBuilder(asked), asked))
         try:
-            opt = find_opt(asked)
+            opt = find_opt(asked) if asked.opt_count else None
         except OptError:
             return self._formerr(ResponseBuilder(asked, asked.question().echo()))
         return self._forward(transport, asked, opt)
@@ -118,7 +116,8 @@ class Handler:
             log_bug_once(_log, exc)
             return self._servfail(asked, opt)
         self.stats.queries += 1
-        if transport is Transport.UDP and len(reply) > udp_limit(opt):
+        size = len(reply)
+        if size > MIN_PAYLOAD and transport is Transport.UDP and size > udp_limit(opt):
             self.stats.truncated += 1
             return _reply(asked, opt).set_truncated().build()
         return reply

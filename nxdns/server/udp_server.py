@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 # client that may have given up by then. A parked worker costs 8 KiB, so all of them 2 MiB.
 UDP_IN_FLIGHT = 256
 
-# What the kernel keeps for us while we are busy: a burst of small datagrams costs it 768 bytes each,
-# so its usual 208 KiB hold no more than 270. It grants less where net.core.rmem_max says so.
+# What the kernel keeps for us while we are busy: a small datagram costs it 768 bytes, so its usual
+# 208 KiB hold no more than 270. It grants less than this where net.core.rmem_max says so.
 RECEIVE_BUFFER = 1 << 20
 
 _IP_PKTINFO = 8  # linux/in.h; Python 3.11 does not name it
@@ -63,8 +63,6 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
     keeps reading and drops, and lets replies in flight leave.
     """
 
-    max_accept = UDP_IN_FLIGHT  # datagrams read in one turn of the loop; more could not be served
-
     def __init__(
         self, address: ListenAddress, handler: Handler, max_in_flight: int = UDP_IN_FLIGHT
     ) -> None:
@@ -89,41 +87,42 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         """Datagrams being answered."""
         return self._workers.busy
 
-    def do_read(self) -> tuple[Any, ...] | None:
-        """One datagram for do_handle, or None. Runs in the event loop."""
-        try:
-            if self._reply_source:
-                data, ancillary, flags, client = self._socket.recvmsg(
-                    MAX_DATAGRAM, _ANCILLARY_SPACE
-                )
-                oversize = bool(flags & socket.MSG_TRUNC)
-            else:
-                # One byte more than may be says the same as the kernel's flag, and costs less.
-                data, client = self._socket.recvfrom(MAX_DATAGRAM + 1)
-                ancillary = None
-                oversize = len(data) > MAX_DATAGRAM
-        except BlockingIOError:
-            return None
-        except OSError as exc:
-            if exc.errno in self.fatal_errors:
-                raise
-            self.stats.receive_errors += 1
-            self._complain("receive", exc)
-            return None
-        self.stats.received += 1
-        if oversize:
-            self.stats.dropped_oversize += 1
-            return None
-        return data, client, ancillary
+    def do_read(self) -> None:
+        """Hand each datagram that has arrived to a worker. Runs in the event loop."""
+        stats = self.stats
+        sock = self._socket
+        reply_source = self._reply_source
+        submit = self._workers.submit
+        for _ in range(UDP_IN_FLIGHT):
+            try:
+                if reply_source:
+                    data, ancillary, flags, client = sock.recvmsg(MAX_DATAGRAM, _ANCILLARY_SPACE)
+                    oversize = flags & socket.MSG_TRUNC
+                else:
+                    # One byte more than may be says the same as the kernel's flag, for less.
+                    data, client = sock.recvfrom(MAX_DATAGRAM + 1)
+                    ancillary = None
+                    oversize = len(data) > MAX_DATAGRAM
+            except BlockingIOError:
+                return
+            except OSError as exc:
+                if exc.errno in self.fatal_errors:
+                    raise
+                stats.receive_errors += 1
+                self._complain("receive", exc)
+                return
+            stats.received += 1
+            if oversize:
+                stats.dropped_oversize += 1
+            elif not submit(data, client, ancillary):
+                self._drop()
 
-    def do_handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
-        """Hand the datagram to a worker. Runs in the event loop."""
-        if not self._workers.submit(data, client, ancillary):
-            self.stats.dropped_no_slot += 1
-            if self._log_limit.allows("no slot", monotonic_ns()):
-                _log.warning(
-                    "udp %s: queries are dropped: %d are in flight", self.bound, self.in_flight
-                )
+    def _drop(self) -> None:
+        self.stats.dropped_no_slot += 1
+        if self._log_limit.allows("no slot", monotonic_ns()):
+            _log.warning(
+                "udp %s: queries are dropped: %d are in flight", self.bound, self.in_flight
+            )
 
     def handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
         """Answer one datagram. Runs in a worker."""

@@ -120,14 +120,12 @@ class DohClient:
 
     #: As far as can be told: the connections are the site's, the most recently used one first.
     is_open = True
+    #: Never: nobody joins an exchange under way.
+    is_stuck = False
 
     def __init__(self, site: DohSite) -> None:
         self.last = ExchangeInfo()
         self._site = site
-
-    def is_stuck(self, now: int) -> bool:
-        """Never: nobody joins an exchange under way."""
-        return False
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""

@@ -30,9 +30,10 @@ class DotClient:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
         return self._session is not None and self._session.is_open
 
-    def is_stuck(self, now: int) -> bool:
+    @property
+    def is_stuck(self) -> bool:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
-        return self._session is not None and self._session.is_stuck(now)
+        return self._session is not None and self._session.stuck
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
@@ -42,7 +43,10 @@ class DotClient:
         try:
             # Ends: who rides on has been spared once, or has seen an answer to somebody else.
             while True:
-                outcome = self._open_session().carry(rider)
+                session = self._session
+                if session is None:
+                    session = self._session = DotSession(self._site, self._ended)
+                outcome = session.carry(rider)
                 if outcome is not None:
                     break
         finally:
@@ -52,11 +56,6 @@ class DotClient:
             endpoint = self._site.endpoint.redacted
             _log.debug("%s: stale session redialled: %s", endpoint, rider.thrown_off_by)
         return outcome
-
-    def _open_session(self) -> DotSession:
-        if self._session is None:
-            self._session = DotSession(self._site, self._ended)
-        return self._session
 
     def _ended(self, session: DotSession, serial: bool) -> None:
         if self._session is session:

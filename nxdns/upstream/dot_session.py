@@ -45,6 +45,7 @@ class DotSession:
         "_unsent",
         "_version",
         "ended",
+        "stuck",
     )
 
     def __init__(self, site: DotSite, on_end: Callable[["DotSession", bool], None]) -> None:
@@ -64,18 +65,14 @@ class DotSession:
         self._version = ""
         self._opening_since = monotonic_ns()
         self.ended = False
+        #: Whether somebody has given up, and nobody was answered for an attempt budget.
+        self.stuck = False
         site.stats.dials += 1
         self._opener: Any = gevent.spawn(self._open)
 
     @property
     def is_open(self) -> bool:
         return self._events is not None
-
-    def is_stuck(self, now: int) -> bool:
-        """See :class:`~nxdns.upstream.transport.Leaf`."""
-        if self._boarding:
-            return now - self._opening_since >= self._site.attempt_ns
-        return self._pipeline.unanswered_for(now) >= self._site.attempt_ns
 
     def carry(self, rider: Rider) -> Outcome:
         """Carry one exchange, and wait for what comes of it. None: ride on, on another session.
@@ -84,12 +81,14 @@ class DotSession:
         then waits no longer. Only to be called before the end.
         """
         rider.waiter = getcurrent()
+        if rider.boarded_at:
+            rider.begin(reused=False, tls_version="")  # of a session before
         if self._events is None:
-            rider.begin(reused=False, tls_version="")
             rider.boarded_at = monotonic_ns()
             self._boarding.append(rider)
         else:
-            rider.begin(reused=self._pipeline.answered > 0, tls_version=self._version)
+            rider.reused = self._pipeline.answered > 0
+            rider.tls_version = self._version
             self._board(rider)
         try:
             outcome: Outcome = self._hub.switch()
@@ -131,6 +130,8 @@ class DotSession:
         answers, ending = pipeline.feed(plaintext, monotonic_ns())
         self._site.stats.late_answers += pipeline.late - late
         failure = events.failure
+        if answers:
+            self.stuck = False
         if ending is None and failure is None and not pipeline.surplus:
             if not pipeline.waiting:
                 events.pause()
@@ -213,6 +214,7 @@ class DotSession:
             return
         pipeline = self._pipeline
         silent_for = pipeline.silent_for(now)
+        self.stuck = pipeline.unanswered_for(now) >= self._site.attempt_ns
         pipeline.abandon(rider, now)
         if not pipeline.waiting:
             self._finish()

@@ -103,7 +103,10 @@ class State:
         open already, and a success is not an occurrence of it.
         """
         self.total_successes += 1
-        self._push(1)
+        self.revision += 1
+        self.window = (self.window << 1 | 1) & _WINDOW_MASK
+        if self.fill < WINDOW:
+            self.fill += 1
         if self.last_success_at is None or at > self.last_success_at:
             self.last_success_at = at
         if self.last_error_at is None or at >= self.last_error_at:
@@ -119,7 +122,10 @@ class State:
         ``rand`` is in [0, 2**32).
         """
         self.total_failures += 1
-        self._push(0)
+        self.revision += 1
+        self.window = self.window << 1 & _WINDOW_MASK
+        if self.fill < WINDOW:
+            self.fill += 1
         if self.last_error_at is None or at >= self.last_error_at:
             self.last_error_at = at
             self.last_fault = fault
@@ -135,12 +141,6 @@ class State:
         return (self.last_success_at is None or began >= self.last_success_at) and (
             self.counted_at is None or began >= self.counted_at
         )
-
-    def _push(self, outcome: int) -> None:
-        self.revision += 1
-        self.window = (self.window << 1 | outcome) & _WINDOW_MASK
-        if self.fill < WINDOW:
-            self.fill += 1
 
     def _back_off(self, at: int, cfg: Config, rand: int) -> None:
         """Double the delay with each failure, and draw from its upper half.

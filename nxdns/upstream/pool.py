@@ -130,7 +130,8 @@ class UpstreamPool:
     ) -> bytes | Fault | None:
         """Ask one upstream, unless it is in backoff and this is no probe: then None."""
         now = self._clock()
-        if not (probing or entry.health.available(now)):
+        state = entry.health
+        if not (probing or state.backoff_until is None or state.available(now)):
             return None
         left_ns = deadline - now
         if left_ns <= 0:
@@ -140,8 +141,8 @@ class UpstreamPool:
             raise PeerFault(EXPIRED)
         try:
             admitted = self._clock()
-            # Again: the wait for a slot may have outlived the health that admitted it.
-            if not (probing or entry.health.available(admitted)):
+            # Again: a wait for a slot may have outlived the health that admitted it.
+            if not (probing or state.backoff_until is None or state.available(admitted)):
                 return None
             outcome = attempt(
                 leaf,

@@ -80,34 +80,32 @@ class Slots:
         """
         # The last one given back that is open: its session is the warmest, and under light load
         # the others are left to be closed by the upstream.
-        leaf = self._take() or self._wait(budget_ns)
+        leaf = self._idle.pop() if self._idle else self._least_loaded()
         if leaf is None:
-            return None
+            leaf = self._wait(budget_ns)
+            if leaf is None:
+                return None
         self._loads[self._index[leaf]] += 1
         self.in_flight += 1
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
         return leaf
 
-    def _take(self) -> Leaf | None:
-        return self._idle.pop() if self._idle else self._least_loaded()
-
     def _least_loaded(self) -> Leaf | None:
         """The leaf with most room that is not stuck; None when no other has any."""
-        now = self._clock()
-        depth = self._depth.at(now)
+        depth = self._depth.at(self._clock())
         loads = self._loads
         least = min(loads)
         if least >= depth:
             return None
         leaf = self.leaves[loads.index(least)]
-        if not leaf.is_stuck(now):
+        if not leaf.is_stuck:
             return leaf
         # Rare: the least loaded one is stuck, and has room because others gave up on it.
         joinable = [
             (load, slot)
             for slot, load in enumerate(loads)
-            if load < depth and not self.leaves[slot].is_stuck(now)
+            if load < depth and not self.leaves[slot].is_stuck
         ]
         return self.leaves[min(joinable)[1]] if joinable else None
 
@@ -117,7 +115,7 @@ class Slots:
         try:
             left_ns = budget_ns
             while self._room.acquire(timeout=max(left_ns, 0) / NS_PER_SECOND):
-                leaf = self._take()
+                leaf = self._idle.pop() if self._idle else self._least_loaded()
                 if leaf is not None:
                     return leaf
                 # Somebody came later and was quicker, or every leaf with room is stuck.

@@ -68,8 +68,10 @@ class Leaf(Protocol):
     def is_open(self) -> bool:
         """Whether a query sent now could do without a dial, as far as can be told."""
 
-    def is_stuck(self, now: int) -> bool:
-        """Whether nobody has been answered for an attempt budget while somebody waited."""
+    @property
+    def is_stuck(self) -> bool:
+        """Whether somebody has given up on it, and nobody else has been answered meanwhile for an
+        attempt budget."""
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """Send one query; its validated response, or the fault of the peer.

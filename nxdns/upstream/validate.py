@@ -1,9 +1,12 @@
 """Does this response answer that query? Pure."""
 
 from nxdns.dns import packet
-from nxdns.dns.header import HEADER_LENGTH, Truncated, WalkError
+from nxdns.dns.header import HEADER_LENGTH, QR, Truncated, WalkError
 from nxdns.dns.name import POINTER
 from nxdns.upstream.errors import Cause, Fault, FaultKind
+
+_ONE_QUESTION = bytes([0, 1, 0, 0, 0, 0, 0, 0])  # QDCOUNT, ANCOUNT, NSCOUNT, ARCOUNT
+_ONE_QUESTION_ONE_ADDITIONAL = bytes([0, 1, 0, 0, 0, 0, 0, 1])
 
 
 def validate_response(query: bytes, response: bytes) -> Fault | None:
@@ -17,10 +20,17 @@ def validate_response(query: bytes, response: bytes) -> Fault | None:
         return Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
     try:
         answer = packet.parse(response)
-        if not answer.qr:
+        if not answer.flags & QR:
             return Fault(FaultKind.BAD_RESPONSE, Cause.NOT_A_RESPONSE)
         if answer.qdcount != 1:
             return Fault(FaultKind.BAD_RESPONSE, Cause.QUESTION_COUNT)
+        end = answer.question_end
+        if (
+            query[:2] == response[:2]
+            and query[HEADER_LENGTH:end] == response[HEADER_LENGTH:end]
+            and _is_usual(query, end)
+        ):
+            return None
         asked = packet.parse(query)
         if asked.qdcount != 1:
             return Fault(FaultKind.BAD_RESPONSE, Cause.QUESTION_COUNT)
@@ -34,6 +44,25 @@ def validate_response(query: bytes, response: bytes) -> Fault | None:
     if query[HEADER_LENGTH:end] == response[HEADER_LENGTH:end] and not _may_point(query, end):
         return None
     return _compare(asked, answer)
+
+
+def _is_usual(query: bytes, end: int) -> bool:
+    """Whether ``query`` walks to its end, as nearly all do: one question, whose name ends in the
+    root's zero before ``end``, and behind it nothing, or one record of the root, as an OPT is.
+
+    To know so much of a query, whose question is known to walk, spares a second walk.
+    """
+    counts = query[4:HEADER_LENGTH]
+    if query[end - 5] or query[end - 6] >= POINTER:
+        return False
+    if counts == _ONE_QUESTION:
+        return len(query) == end
+    return (
+        counts == _ONE_QUESTION_ONE_ADDITIONAL
+        and len(query) >= end + 1 + packet.RECORD_FIXED
+        and query[end] == 0
+        and len(query) == end + 11 + (query[end + 9] << 8 | query[end + 10])
+    )
 
 
 def _may_point(query: bytes, end: int) -> bool:

@@ -53,16 +53,13 @@ class FakeLeaf:
 
     depth = 1
     is_open = True
-    stuck = False
+    is_stuck = False
 
     def __init__(self) -> None:
         self.last = ExchangeInfo()
         self.queries: list[bytes] = []
         self.closes = 0
         self.load = 0
-
-    def is_stuck(self, now: int) -> bool:
-        return self.stuck
 
     def exchange(self, query: bytes) -> Outcome:
         assert self.load < self.depth, "a leaf was lent to too many greenlets at once"
