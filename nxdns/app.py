@@ -3,164 +3,67 @@
 import errno
 import logging
 import os
-import random
 import time
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
 import gevent
-from OpenSSL import SSL
 
-from nxdns.config import Config, UpstreamConfig
-from nxdns.platform import tls_client
+from nxdns import logs
+from nxdns.config import Config, ConfigError
+from nxdns.overview import Surface
+from nxdns.owner import Owner
 from nxdns.platform.address import ListenAddress
-from nxdns.platform.resolver import Resolver
+from nxdns.reloads import Reloads
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.snapshots import UpstreamSnapshot
-from nxdns.units import MS_PER_SECOND, NS_PER_MS
-from nxdns.upstream import doh_connection
-from nxdns.upstream.deadlines import Deadlines
-from nxdns.upstream.depth import PIPELINE_DEPTH, Depth
-from nxdns.upstream.doh_client import DohClient, DohSite
-from nxdns.upstream.dot_client import DotClient
-from nxdns.upstream.dot_site import DotSite
-from nxdns.upstream.pool import Budgets, Entry, OnEffect, UpstreamPool
-from nxdns.upstream.slots import DOH_CONNECTIONS, DOT_SESSIONS, Slots
-from nxdns.upstream.transitions import TransitionLog
-from nxdns.upstream.transport import Scheme, SessionStats
+from nxdns.storage.events import EventStore
+from nxdns.storage.location import locate
+from nxdns.units import MS_PER_SECOND
+from nxdns.upstream.episodes import Episodes
+from nxdns.upstream.pool import UpstreamPool
+from nxdns.upstreams import StartError, Upstreams
+from nxdns.web.server import WebServer
 
 _log = logging.getLogger(__name__)
-
 
 # What bind says of an address, a family or an interface that this machine does not have (yet).
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV, errno.ENXIO})
 
 
-class StartError(Exception):
-    """Why nxdns cannot run; one line for its owner."""
-
-
-class Upstreams:
-    """Everything built from the upstreams of one configuration."""
-
-    def __init__(self, pool: UpstreamPool, resolver: Resolver) -> None:
-        self.pool = pool
-        self._resolver = resolver
-
-    @classmethod
-    def build(
-        cls, config: Config, *, alone: bool = False, on_effect: OnEffect | None = None
-    ) -> "Upstreams":
-        """Nothing is dialled yet. ``alone``: each upstream carries one exchange at a time.
-
-        One that cannot be built is reported, and the others serve. Raises StartError when none
-        of the enabled ones can.
-        """
-        resolver = Resolver()
-        slots_of = _SlotsFactory(config, resolver, alone=alone)
-        entries: list[Entry] = []
-        reason = "no upstream is enabled"
-        for upstream in config.upstreams:
-            sessions = SessionStats()
-            try:
-                slots = slots_of(upstream, sessions)
-            except (OSError, SSL.Error, ValueError) as exc:
-                reason = f"upstream '{upstream.label}' cannot be built: {exc}"
-                _log.error("%s", reason)
-                continue
-            entries.append(
-                Entry(
-                    upstream.endpoint,
-                    upstream.label,
-                    slots,
-                    priority=upstream.priority,
-                    enabled=upstream.enabled,
-                    sessions=sessions,
-                )
-            )
-        if not any(entry.enabled for entry in entries):
-            resolver.close()
-            raise StartError(reason)
-        pool = UpstreamPool(
-            entries,
-            config.health,
-            Budgets(config.attempt_ms * NS_PER_MS, config.total_ms * NS_PER_MS),
-            clock=time.monotonic_ns,
-            rand=lambda: random.getrandbits(32),
-            deadlines=Deadlines(time.monotonic_ns),
-            on_effect=on_effect,
-        )
-        return cls(pool, resolver)
-
-    def close(self) -> None:
-        """Close every session. Never waits."""
-        self.pool.close()
-        self._resolver.close()
-
-
-class _SlotsFactory:
-    """Builds slots and their leaves; each kind's TLS context, which loads all trust anchors, only
-    when needed."""
-
-    def __init__(self, config: Config, resolver: Resolver, *, alone: bool) -> None:
-        self._config = config
-        self._resolver = resolver
-        self._alone = alone
-        self._dot_context: SSL.Context | None = None
-        self._doh_context: Any = None
-
-    def __call__(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
-        if upstream.endpoint.scheme is Scheme.DOT:
-            return self._dot(upstream, sessions)
-        return self._doh(upstream, sessions)
-
-    def _dot(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
-        if self._dot_context is None:
-            self._dot_context = tls_client.client_context(self._config.ca_file)
-        depth = Depth(1 if self._alone else PIPELINE_DEPTH)
-        site = DotSite(
-            upstream.endpoint,
-            upstream.tls_name,
-            self._dot_context,
-            sessions,
-            depth,
-            attempt_ns=self._config.attempt_ms * NS_PER_MS,
-            draw_id=partial(random.getrandbits, 16),
-        )
-        leaves = [DotClient(site) for _ in range(1 if self._alone else DOT_SESSIONS)]
-        return Slots(leaves, time.monotonic_ns, depth)
-
-    def _doh(self, upstream: UpstreamConfig, sessions: SessionStats) -> Slots:
-        if self._doh_context is None:
-            self._doh_context = doh_connection.client_context(self._config.ca_file)
-        connections = 1 if self._alone else DOH_CONNECTIONS
-        site = DohSite(
-            upstream.endpoint,
-            upstream.tls_name,
-            self._doh_context,
-            self._resolver,
-            sessions,
-            attempt_seconds=self._config.attempt_ms / MS_PER_SECOND,
-            leaves=connections,
-        )
-        return Slots([DohClient(site) for _ in range(connections)], time.monotonic_ns, Depth(1))
-
-
 class App:
-    """The forwarder: upstreams, handler, listeners."""
+    """The forwarder: upstreams, handler, listeners, the store of episodes and the web server."""
 
     def __init__(self, config: Config) -> None:
         """Build and bind everything. Raises StartError; then nothing is left open."""
-        self._config = config
-        self.upstreams = Upstreams.build(config, on_effect=TransitionLog().note)
-        self.handler = Handler(self.upstreams.pool)
+        self.config = config
         self.listeners: list[Listener] = []
+        self.missing: list[ListenAddress] = []
+        self.web: WebServer | None = None
+        self.reloads = Reloads(time.time)
+        self.store = EventStore(locate(config.storage_path), time.time)
+        self._episodes = Episodes(self.store, time.monotonic_ns)
+        try:
+            self._generation = Upstreams.build(config, on_effect=self._episodes.apply)
+        except BaseException:
+            self.store.close()
+            raise
+        self.owner = Owner(self._generation, time.monotonic_ns, self._reconcile)
+        self.handler = Handler(self.owner)
+        self.surface = Surface(
+            owner=self.owner,
+            handler=self.handler,
+            listeners=self.listeners,
+            missing=self.missing,
+            store=self.store,
+            reloads=self.reloads,
+        )
         try:
             for address in config.listen:
                 self._bind(address)
             if not self.listeners:
                 raise StartError("none of the listen addresses exists on this machine")
+            self._bind_web()
         except BaseException:
             self.stop()
             raise
@@ -172,26 +75,83 @@ class App:
             if exc.errno not in _NOT_HERE:
                 raise StartError(f"cannot listen on {address}: {_bind_reason(exc)}") from exc
             _log.warning("not listening on %s: %s", address, exc.strerror)
+            self.missing.append(address)
+
+    def _bind_web(self) -> None:
+        web = self.config.web
+        if web.listen is None:
+            return
+        try:
+            listen = web.listen
+            self.web = WebServer(listen.host, listen.port, self.surface, web.allowed_hosts)
+        except OSError as exc:
+            _log.warning("no web server on %s: %s", web.listen, _bind_reason(exc))
+
+    def _reconcile(self, pool: UpstreamPool) -> None:
+        self._episodes.reconcile(pool.entries, self.config.health)
 
     def start(self) -> None:
         """Begin to answer."""
+        self.store.load()
+        self._reconcile(self.owner.current.pool)
         for listener in self.listeners:
             listener.start()
+        if self.web is not None:
+            self.web.start()
+
+    def reload(self, load: Callable[[], Config]) -> None:
+        """Go on with another configuration, or with this one if that cannot be. Never waits.
+
+        ``load`` gives it, or raises ConfigError.
+        """
+        try:
+            config = load()
+            generation = Upstreams.build(
+                config, before=self._generation, on_effect=self._episodes.apply
+            )
+        except (ConfigError, StartError) as exc:
+            problems = str(exc).splitlines()
+            self.reloads.failed(problems)
+            for problem in problems:
+                _log.error("reload: %s", problem)
+            _log.error("reload: failed; going on as before")
+            return
+        wanting = [
+            f"{table} has changed, which needs a restart"
+            for table, before, now in (
+                ("[server] listen", self.config.listen, config.listen),
+                ("[web]", self.config.web, config.web),
+                ("[storage]", self.config.storage_path, config.storage_path),
+                ("[log] format", self.config.log.format, config.log.format),
+            )
+            if before != now
+        ]
+        logs.set_level(config.log.level)
+        self.config = config
+        self._generation = generation
+        self.owner.replace(generation)
+        self.reloads.succeeded(wanting)
+        for line in wanting:
+            _log.warning("reload: %s", line)
+        _log.info("reload: done")
+
+    def snapshot(self) -> tuple[UpstreamSnapshot, ...]:
+        """The upstreams as they are now, in the pool's order."""
+        return self.surface.upstreams()
 
     @property
     def in_flight(self) -> int:
         """Queries being answered."""
         return sum(each.udp.in_flight + each.tcp.in_flight for each in self.listeners)
 
-    def snapshot(self) -> list[UpstreamSnapshot]:
-        """The upstreams as they are now, in the pool's order."""
-        return self.upstreams.pool.snapshot(time.time())
-
     def stop(self) -> None:
         """Take no more queries, answer those in flight within the total budget, close."""
-        budget_seconds = self._config.total_ms / MS_PER_SECOND
+        budget_seconds = self.config.total_ms / MS_PER_SECOND
         gevent.joinall([gevent.spawn(each.stop, budget_seconds) for each in self.listeners])
-        self.upstreams.close()
+        if self.web is not None:
+            self.web.stop()
+        self._generation.close()
+        self.store.close()
 
 
 def _bind_reason(exc: OSError) -> str:

@@ -30,7 +30,10 @@ LAYERS: dict[str, set[str]] = {
     "server": {"dns", "platform", "upstream"},
     "web": {"snapshots"},
     "config": {"dns", "platform", "upstream", "storage", "server", "snapshots"},
-    "owner": {"dns", "platform", "upstream", "storage", "server", "snapshots", "web", "config"},
+    "owner": {"upstream"},
+    "upstreams": {"platform", "upstream", "config"},
+    "reloads": {"snapshots"},
+    "overview": {"platform", "owner", "reloads", "server", "storage", "snapshots"},
 }
 """What the modules of each folder may import of ours, besides their own folder."""
 
@@ -49,6 +52,7 @@ PURE = {
     "nxdns.platform.address",
     "nxdns.upstream.endpoint",
     "nxdns.upstream.errors",
+    "nxdns.upstream.exchange",
     "nxdns.upstream.health",
     "nxdns.upstream.retry",
     "nxdns.upstream.validate",

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from nxdns import __version__
-from nxdns.app import StartError
 from nxdns.cli import burst, check, demo, serve, version
 from nxdns.config import ConfigError
 from nxdns.logs.bugs import log_hub_errors
+from nxdns.upstreams import StartError
 
 _VERBS = (serve, check, burst, demo, version)
 

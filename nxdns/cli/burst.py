@@ -14,13 +14,13 @@ import gevent
 from dns.rcode import Rcode
 from gevent import Timeout, socket
 
-from nxdns.app import StartError
 from nxdns.cli.arguments import whole_number
 from nxdns.cli.burst_report import Answer, Burst
 from nxdns.dns import packet
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from nxdns.platform.sockets import socket_address
 from nxdns.upstream.transport import validate_response
+from nxdns.upstreams import StartError
 
 LOST_SECONDS = 6.0  # a second more than stub resolvers wait (resolv.conf(5)), to see late answers
 MOST_QUERIES = 500  # a socket each: well below the usual limit of 1024 descriptors

@@ -8,12 +8,12 @@ import dns.message
 from dns.rcode import Rcode
 
 from nxdns import logs
-from nxdns.app import StartError, Upstreams
 from nxdns.cli import config_file
 from nxdns.config import Config, UpstreamConfig
 from nxdns.dns import packet
 from nxdns.units import NS_PER_MS
 from nxdns.upstream.transport import LocalResource, PeerFault
+from nxdns.upstreams import StartError, Upstreams
 
 _PROBE_NAME = "example.com."  # RFC 2606 keeps it for such use, and it exists
 

@@ -20,13 +20,18 @@ def add_option(verb: argparse.ArgumentParser) -> None:
 
 def load_from(options: argparse.Namespace) -> Config:
     """The configuration that the command line asks for. Raises ConfigError."""
+    return load(path_of(options))
+
+
+def path_of(options: argparse.Namespace) -> Path:
+    """The file that the command line asks for. Raises ConfigError when there is none."""
     if options.config is not None:
-        return load(options.config)
+        return Path(options.config)
     beside_bin = Path(sys.argv[0]).resolve().parent.parent / "etc" / "nxdns.toml"
     installed = Path(sys.prefix) / "etc" / "nxdns.toml"
     for candidate in (SYSTEM_FILE, beside_bin, installed):
         if candidate.is_file():
-            return load(candidate)
+            return candidate
     raise ConfigError(
         [f"{SYSTEM_FILE}: does not exist, nor does {beside_bin}; name one with --config FILE"]
     )

@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import signal
+from pathlib import Path
 
 import gevent
 from gevent.event import Event
@@ -11,6 +12,8 @@ from gevent.event import Event
 from nxdns import logs
 from nxdns.app import App
 from nxdns.cli import config_file
+from nxdns.config import load
+from nxdns.platform.sd_notify import notify, reloading
 from nxdns.units import MS_PER_SECOND
 
 _log = logging.getLogger(__name__)
@@ -21,7 +24,7 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "serve",
         help="run the forwarder in the foreground",
         description="Run the forwarder in the foreground. SIGTERM and SIGINT let the queries in "
-        "flight be answered and end it; a second one ends it at once.",
+        "flight be answered and end it; a second one ends it at once. SIGHUP reads the file again.",
         epilog="example: nxdns serve --config /etc/nxdns/nxdns.toml",
     )
     config_file.add_option(verb)
@@ -29,22 +32,45 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(options: argparse.Namespace) -> int:
-    config = config_file.load_from(options)
+    path = config_file.path_of(options)
+    config = load(path)
     logs.configure(config.log.level, config.log.format)
     app = App(config)
     ending = stop_on_signals()
     app.start()
     announce(app)
+    notify("READY=1", f"STATUS={_status(app)}")
+    _reload_on_signal(app, path)
     ending.wait()
     if app.in_flight:
-        limit_seconds = config.total_ms / MS_PER_SECOND
+        limit_seconds = app.config.total_ms / MS_PER_SECOND
         _log.info(
             "stopping: %d in flight, at most %g s; again to stop at once",
             app.in_flight,
             limit_seconds,
         )
+    notify("STOPPING=1", "STATUS=stopping")
     app.stop()
     return 0
+
+
+def _reload_on_signal(app: App, path: Path) -> None:
+    """Let SIGHUP read the file again."""
+
+    def reload() -> None:
+        notify(*reloading())
+        app.reload(lambda: load(path))
+        notify("READY=1", f"STATUS={_status(app)}")
+
+    gevent.signal_handler(signal.SIGHUP, reload)
+
+
+def _status(app: App) -> str:
+    """One line for ``systemctl status``."""
+    addresses = ", ".join(str(listener.bound) for listener in app.listeners)
+    upstreams = ", ".join(each.label for each in app.snapshot() if each.enabled)
+    failed = "" if app.reloads.snapshot().last_ok else "; the last reload failed"
+    return f"serving {addresses}; upstreams {upstreams}{failed}"
 
 
 def announce(app: App) -> None:
@@ -55,6 +81,8 @@ def announce(app: App) -> None:
         if upstream.enabled
     )
     lines = [f"listening {listener.bound} udp+tcp" for listener in app.listeners]
+    if app.web is not None:
+        lines.append(f"web {app.web.url}")
     lines.append(f"upstreams {', '.join(named)}")
     try:
         for line in lines:

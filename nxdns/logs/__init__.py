@@ -71,6 +71,11 @@ class _Handler(logging.Handler):
         return True
 
 
+def set_level(level: str) -> None:
+    """Log from ``level`` on, as ``configure`` names it."""
+    logging.getLogger(_ROOT).setLevel(level.upper())
+
+
 def _text_formatter() -> logging.Formatter:
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime

@@ -28,7 +28,7 @@ from nxdns.dns.edns import MIN_PAYLOAD, Opt, OptError, find_opt, udp_limit
 from nxdns.dns.header import HEADER_LENGTH, OPCODE_MASK, QR, Header, Truncated, WalkError
 from nxdns.dns.reply import ResponseBuilder
 from nxdns.logs.bugs import log_bug_once
-from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, group
+from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, Phase, group
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class HandlerStats:
         "notimp",
         "queries",
         "servfail",
+        "servfail_phases",
         "truncated",
     )
 
@@ -62,6 +63,8 @@ class HandlerStats:
         self.formerr = 0
         self.notimp = 0
         self.servfail = 0
+        #: The same by the phase in which the query's time, or its last upstream, ran out.
+        self.servfail_phases: dict[Phase | None, int] = dict.fromkeys([*Phase, None], 0)
         self.truncated = 0
         self.cancelled = 0
 
@@ -107,14 +110,15 @@ class Handler:
             if group(error) is Group.CANCELLATION:
                 self.stats.cancelled += 1
                 raise
-            _log.debug("SERVFAIL: %s", error)
-            return self._servfail(asked, opt)
+            phase = None if isinstance(error, GreenletExit) else error.phase
+            _log.debug("SERVFAIL: %s; phase %s", error, "none" if phase is None else phase.label)
+            return self._servfail(asked, opt, phase)
         except Timeout:  # somebody else's deadline, passing through
             self.stats.cancelled += 1
             raise
         except Exception as exc:  # noqa: BLE001 - logged, and the client gets its SERVFAIL
             log_bug_once(_log, exc)
-            return self._servfail(asked, opt)
+            return self._servfail(asked, opt, None)
         self.stats.queries += 1
         size = len(reply)
         if size > MIN_PAYLOAD and transport is Transport.UDP and size > udp_limit(opt):
@@ -126,8 +130,9 @@ class Handler:
         self.stats.formerr += 1
         return reply.set_rcode(Rcode.FORMERR).build()
 
-    def _servfail(self, asked: packet.Packet, opt: Opt | None) -> bytes:
+    def _servfail(self, asked: packet.Packet, opt: Opt | None, phase: Phase | None) -> bytes:
         self.stats.servfail += 1
+        self.stats.servfail_phases[phase] += 1
         return _reply(asked, opt).set_rcode(Rcode.SERVFAIL).build()
 
 

@@ -79,6 +79,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         self._handler = handler
         self._idle_seconds = idle_seconds
         self._log_limit = LogLimit()
+        self.capacity = max_connections
         self._connections = Pool(max_connections)
         self._readers: set[MessageReader] = set()
         #: Queries being answered.

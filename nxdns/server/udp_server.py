@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 from time import monotonic_ns
 from typing import Any
 
@@ -86,6 +87,16 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
     def in_flight(self) -> int:
         """Datagrams being answered."""
         return self._workers.busy
+
+    @property
+    def capacity(self) -> int:
+        """Datagrams that can be answered at once."""
+        return self._workers.size
+
+    @property
+    def inode(self) -> int:
+        """Of the socket, as /proc/net/udp names it."""
+        return os.fstat(self._socket.fileno()).st_ino
 
     def do_read(self) -> None:
         """Hand each datagram that has arrived to a worker. Runs in the event loop."""

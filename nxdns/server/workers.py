@@ -23,6 +23,7 @@ class Workers:
     """At most ``size`` jobs at once; there is no queue."""
 
     def __init__(self, size: int, run: Callable[..., None]) -> None:
+        self.size = size
         self._run = run
         self._pool = Pool(size)
         self._parked: list[Any] = []

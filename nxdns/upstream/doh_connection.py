@@ -16,6 +16,7 @@ from nxdns.platform.resolver import Resolver
 from nxdns.platform.sockets import dial
 from nxdns.upstream.blame import map_local
 from nxdns.upstream.doh_response import MAX_RESPONSE_BYTES, MalformedResponse, StrictResponse
+from nxdns.upstream.exchange import FIRST_BYTE, REST, SEND, TLS
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind, SessionStats
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
@@ -94,6 +95,7 @@ class DohConnection(HTTPSConnection):
     response_class = StrictResponse
     posting: Posting
     tls_version = ""
+    opened_at = 0
 
     def __init__(
         self,
@@ -154,6 +156,7 @@ class DohConnection(HTTPSConnection):
             sock = dial(address, self._endpoint.port)
             connected = monotonic_ns()
             info.dial_ns = connected - began
+            info.phase = TLS
             phase = FaultKind.TLS_FAILED
             self.sock = self._handshake(sock)
         except Timeout as expired:
@@ -164,7 +167,8 @@ class DohConnection(HTTPSConnection):
             raise PhaseFailed(phase) from exc
         finally:
             timer.close()
-        info.tls_ns = monotonic_ns() - connected
+        self.opened_at = info.opened_at = monotonic_ns()
+        info.tls_ns = self.opened_at - connected
         info.tls_version = self.tls_version = self.sock.version() or ""
         self.is_verified = True
         self._stats.open += 1
@@ -194,12 +198,14 @@ class DohConnection(HTTPSConnection):
         """Send; urllib3 would pass over a broken pipe here and look for a response."""
         self.posting.sock = sock = cast(CountingSocket, self.sock)
         sock.received = 0
+        self.posting.info.phase = SEND
         started = monotonic_ns()
         try:
             super().request(*args, **kwargs)
         except Exception as exc:
             raise PhaseFailed(FaultKind.SEND_FAILED) from exc
         self.posting.info.send_ns = monotonic_ns() - started
+        self.posting.info.phase = FIRST_BYTE
 
     def getresponse(self) -> Any:
         """The head of the response."""
@@ -209,6 +215,7 @@ class DohConnection(HTTPSConnection):
         except Exception as exc:
             raise PhaseFailed(FaultKind.RECEIVE_FAILED) from exc
         self.posting.info.first_byte_ns = monotonic_ns() - started
+        self.posting.info.phase = REST
         return response
 
 
@@ -245,6 +252,7 @@ class DohPool(HTTPSConnectionPool):
         if posting.fresh:
             connection.close()  # urllib3 dials anew with a connection that it finds closed
         posting.info.begin(reused=True, tls_version=connection.tls_version)
+        posting.info.opened_at = connection.opened_at
         posting.connection = connection
         connection.posting = posting
         return connection

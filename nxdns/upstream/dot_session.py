@@ -19,6 +19,7 @@ from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
 from nxdns.upstream.blame import blame
 from nxdns.upstream.dot_site import DotSite
+from nxdns.upstream.exchange import FIRST_BYTE, SEND, TLS
 from nxdns.upstream.pipeline import Ending, Pipeline, Rider
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalResource
 
@@ -34,10 +35,12 @@ class DotSession:
 
     __slots__ = (
         "_boarding",
+        "_connected",
         "_events",
         "_hub",
         "_leaving",
         "_on_end",
+        "_opened_at",
         "_opener",
         "_opening_since",
         "_pipeline",
@@ -64,6 +67,8 @@ class DotSession:
         self._hub = gevent.get_hub()
         self._version = ""
         self._opening_since = monotonic_ns()
+        self._connected = False
+        self._opened_at = 0
         self.ended = False
         #: Whether somebody has given up, and nobody was answered for an attempt budget.
         self.stuck = False
@@ -85,10 +90,11 @@ class DotSession:
             rider.begin(reused=False, tls_version="")  # of a session before
         if self._events is None:
             rider.boarded_at = monotonic_ns()
+            if self._connected:
+                rider.phase = TLS
             self._boarding.append(rider)
         else:
             rider.reused = self._pipeline.answered > 0
-            rider.tls_version = self._version
             self._board(rider)
         try:
             outcome: Outcome = self._hub.switch()
@@ -99,6 +105,9 @@ class DotSession:
         return outcome
 
     def _board(self, rider: Rider) -> None:
+        rider.phase = SEND
+        rider.tls_version = self._version
+        rider.opened_at = self._opened_at
         self._pipeline.board(rider, monotonic_ns())
         if not self._unsent:
             self._hub.loop.run_callback(self._send)
@@ -152,6 +161,7 @@ class DotSession:
         now = monotonic_ns()
         for rider in self._leaving:
             rider.send_ns = now - rider.boarded_at
+            rider.phase = FIRST_BYTE
         self._leaving.clear()
 
     def _failed(self, exc: Exception, sending: bool) -> None:
@@ -171,8 +181,10 @@ class DotSession:
         try:
             sock = dial(endpoint.host, endpoint.port)
             connected = monotonic_ns()
+            self._connected = True
             for rider in self._boarding:
                 rider.dial_ns = connected - rider.boarded_at
+                rider.phase = TLS
             kind = FaultKind.TLS_FAILED
             stream = open_session(sock, site.context, site.tls_name)
         except Exception as exc:  # noqa: BLE001 - judged by blame, like every foreign exception
@@ -190,10 +202,9 @@ class DotSession:
 
     def _admit(self, connected: int) -> None:
         """Let those who have waited for the handshake board."""
-        opened = monotonic_ns()
+        opened = self._opened_at = monotonic_ns()
         boarding, self._boarding = self._boarding, []
         for rider in boarding:
-            rider.tls_version = self._version
             rider.tls_ns = opened - max(connected, rider.boarded_at)
             self._board(rider)
 

@@ -20,6 +20,8 @@ from typing import assert_never
 
 from greenlet import GreenletExit
 
+from nxdns.upstream.exchange import Phase
+
 
 class FaultKind(enum.Enum):
     """How an upstream failed. The value is the text on every surface: keep it stable."""
@@ -127,17 +129,21 @@ class Fault:
 class PeerFault(Exception):
     """Every upstream that was tried failed; ``fault`` is that of the last one."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, phase: Phase | None = None) -> None:
         super().__init__(str(fault))
         self.fault = fault
+        #: Where the query was when its time, or its last upstream, ran out; None: nowhere.
+        self.phase = phase
 
 
 class LocalResource(Exception):
     """This process could not do it; no upstream is to blame."""
 
-    def __init__(self, kind: LocalKind) -> None:
+    def __init__(self, kind: LocalKind, phase: Phase | None = None) -> None:
         super().__init__(kind.value)
         self.kind = kind
+        #: As of PeerFault.
+        self.phase = phase
 
 
 def group(error: PeerFault | LocalResource | GreenletExit) -> Group:

@@ -1,5 +1,26 @@
 """What is known of one exchange with an upstream. Pure."""
 
+import enum
+
+
+class Phase(enum.IntEnum):
+    """Where the time of an exchange goes. The lower-case name is the label on every surface."""
+
+    QUEUE = 0
+    DIAL = 1
+    TLS = 2
+    SEND = 3
+    FIRST_BYTE = 4
+    REST = 5
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+# As plain integers: an enumeration's members cost on the path of a query.
+QUEUE, DIAL, TLS, SEND, FIRST_BYTE, REST = (int(phase) for phase in Phase)
+
 
 class ExchangeInfo:
     """How an exchange was done.
@@ -12,6 +33,8 @@ class ExchangeInfo:
         "dial_ns",
         "first_byte_ns",
         "hint",
+        "opened_at",
+        "phase",
         "rest_ns",
         "reused",
         "send_ns",
@@ -26,6 +49,10 @@ class ExchangeInfo:
         self.tls_version = ""
         #: What the owner of this upstream might do about its fault, or "".
         self.hint = ""
+        #: When the session that carried it was open, monotonic nanoseconds; 0 while there is none.
+        self.opened_at = 0
+        #: The :class:`Phase` that it is in, or was in when it ended.
+        self.phase = DIAL
         self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0
 
     def begin(self, *, reused: bool, tls_version: str) -> None:
@@ -33,4 +60,6 @@ class ExchangeInfo:
         self.reused = reused
         self.tls_version = tls_version
         self.hint = ""
+        self.opened_at = 0
+        self.phase = SEND if reused else DIAL
         self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0

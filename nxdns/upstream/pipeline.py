@@ -18,7 +18,7 @@ from typing import Any
 from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.errors import Cause, Fault, FaultKind
-from nxdns.upstream.exchange import ExchangeInfo
+from nxdns.upstream.exchange import DIAL, REST, ExchangeInfo
 from nxdns.upstream.retry import Decision, retry_decision
 from nxdns.upstream.validate import validate_response
 
@@ -53,6 +53,8 @@ class Rider(ExchangeInfo):
         # What ExchangeInfo's does, spelled out: this is the path of every query.
         self.reused = False
         self.tls_version = self.hint = ""
+        self.opened_at = 0
+        self.phase = DIAL
         self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0
         self.query = query
         #: Who waits for the outcome; None while nobody does.
@@ -204,6 +206,7 @@ class Pipeline:
         rider = self._begun()
         if rider is not None:
             rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+            rider.phase = REST
 
     def _take(
         self, message: bytes, begun_at: int, now: int, answers: list[tuple[Rider, bytes]]

@@ -8,23 +8,22 @@ upstream and is recorded against none.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from nxdns.snapshots import UpstreamSnapshot
-from nxdns.units import NS_PER_SECOND
+from nxdns.snapshots import FlightSnapshot, UpstreamSnapshot
 from nxdns.upstream import health
 from nxdns.upstream.attempt import EXPIRED, attempt
 from nxdns.upstream.deadlines import Deadlines
-from nxdns.upstream.histogram import Histogram
-from nxdns.upstream.slots import Slots
+from nxdns.upstream.describe import flight_of, snapshot_of
+from nxdns.upstream.entry import Entry
 from nxdns.upstream.transport import (
     Cause,
-    Endpoint,
     Fault,
     FaultKind,
     LocalKind,
     LocalResource,
     PeerFault,
-    SessionStats,
+    Phase,
 )
 
 _log = logging.getLogger(__name__)
@@ -38,43 +37,15 @@ class Budgets:
     total_ns: int = 5_000_000_000  # stub resolvers give up after 5 s (resolv.conf(5))
 
 
-class Entry:
-    """One upstream in the pool."""
-
-    __slots__ = (
-        "durations",
-        "enabled",
-        "endpoint",
-        "health",
-        "label",
-        "priority",
-        "sessions",
-        "slots",
-    )
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        label: str,
-        slots: Slots,
-        *,
-        priority: int,
-        enabled: bool,
-        sessions: SessionStats,
-    ) -> None:
-        self.endpoint = endpoint
-        self.label = label
-        self.slots = slots
-        self.priority = priority
-        self.enabled = enabled
-        #: Counted in by the leaves; not of this entry, so that both can be replaced alone.
-        self.sessions = sessions
-        self.health = health.State()
-        self.durations = Histogram()
-
-
 OnEffect = Callable[[Entry, health.Effect], None]
 """Called after each mutation of an entry's health, with no switch in between; must not switch."""
+
+
+class Failed(NamedTuple):
+    """What became of one upstream that was asked in vain."""
+
+    fault: Fault
+    phase: Phase
 
 
 class UpstreamPool:
@@ -110,7 +81,7 @@ class UpstreamPool:
     def exchange(self, query: bytes) -> bytes:
         """See :class:`~nxdns.upstream.transport.Client`. Ends within the total budget."""
         deadline = self._clock() + self._budgets.total_ns
-        last_fault: Fault | None = None
+        last: Failed | None = None
         for probing in (False, True):
             for entry in self.entries:
                 if not entry.enabled:
@@ -118,16 +89,16 @@ class UpstreamPool:
                 outcome = self._ask(entry, query, deadline, probing=probing)
                 if isinstance(outcome, bytes):
                     return outcome
-                last_fault = outcome or last_fault
+                last = outcome or last
             # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
             # backoff ends: the second pass asks all, but only if the first could ask nobody.
-            if last_fault is not None:
-                break
-        raise PeerFault(last_fault or Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
+            if last is not None:
+                raise PeerFault(last.fault, last.phase)
+        raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
 
     def _ask(
         self, entry: Entry, query: bytes, deadline: int, *, probing: bool
-    ) -> bytes | Fault | None:
+    ) -> bytes | Failed | None:
         """Ask one upstream, unless it is in backoff and this is no probe: then None."""
         now = self._clock()
         state = entry.health
@@ -135,41 +106,54 @@ class UpstreamPool:
             return None
         left_ns = deadline - now
         if left_ns <= 0:
-            raise LocalResource(LocalKind.BUDGET_EXHAUSTED)
-        leaf = entry.slots.acquire(left_ns)
+            raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
+        slots = entry.slots
+        leaf = slots.acquire(left_ns)
         if leaf is None:
-            raise PeerFault(EXPIRED)
+            raise PeerFault(EXPIRED, Phase.QUEUE)
         try:
             admitted = self._clock()
             # Again: a wait for a slot may have outlived the health that admitted it.
             if not (probing or state.backoff_until is None or state.available(admitted)):
                 return None
-            outcome = attempt(
-                leaf,
-                query,
-                self._deadlines,
-                attempt_ns=self._budgets.attempt_ns,
-                left_ns=deadline - admitted,
-            )
+            left_ns = deadline - admitted
+            if left_ns <= 0:
+                raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
+            try:
+                outcome = attempt(
+                    leaf,
+                    query,
+                    self._deadlines,
+                    attempt_ns=self._budgets.attempt_ns,
+                    left_ns=left_ns,
+                )
+            except LocalResource as local:
+                local.phase = Phase(leaf.last.phase)
+                raise
         finally:
-            entry.slots.release(leaf)
-        if isinstance(outcome, Fault):
-            slot = entry.slots.leaves.index(leaf)
-            _log.debug("%s: slot %d: attempt failed: %s", entry.label, slot, outcome)
-        self._record(entry, outcome, admitted)
-        return outcome
-
-    def _record(self, entry: Entry, outcome: bytes | Fault, admitted: int) -> None:
-        """One recorded attempt: health, then its effect, with no switch in between."""
+            slots.release(leaf)
+        # Nothing has switched since the leaf came back, so this is of this exchange.
+        info = leaf.last
         ended = self._clock()
-        entry.durations.observe(ended - admitted)
+        entry.history.record(
+            outcome,
+            info,
+            slot=slots.slot_of(leaf),
+            queued_ns=admitted - now,
+            took_ns=ended - admitted,
+            ended=ended,
+        )
         effect: health.Effect | None
-        if isinstance(outcome, Fault):
-            effect = entry.health.record_failure(admitted, ended, outcome, self._cfg, self._rand())
+        if isinstance(outcome, bytes):
+            effect = state.record_success(ended, self._cfg)
         else:
-            effect = entry.health.record_success(ended, self._cfg)
+            effect = state.record_failure(admitted, ended, outcome, self._cfg, self._rand())
         if effect is not None and self._on_effect is not None:
             self._on_effect(entry, effect)
+        if isinstance(outcome, bytes):
+            return outcome
+        _log.debug("%s: slot %d: attempt failed: %s", entry.label, slots.slot_of(leaf), outcome)
+        return Failed(outcome, Phase(info.phase))
 
     def close(self) -> None:
         """Close every session. Never waits."""
@@ -180,37 +164,11 @@ class UpstreamPool:
     def snapshot(self, wall_seconds: float) -> list[UpstreamSnapshot]:
         """Every entry in the pool's order; ``wall_seconds`` is now, since 1970."""
         now = self._clock()
-
-        def wall(at: int | None) -> float | None:
-            return None if at is None else wall_seconds - (now - at) / NS_PER_SECOND
-
         return [
-            UpstreamSnapshot(
-                index=index,
-                label=entry.label,
-                url=entry.endpoint.redacted,
-                enabled=entry.enabled,
-                available=entry.health.available(now),
-                tripped=entry.health.tripped(self._cfg),
-                consecutive_failures=entry.health.consecutive_failures,
-                successes_total=entry.health.total_successes,
-                failures_total=entry.health.total_failures,
-                success_rate=entry.health.success_rate(),
-                window=entry.health.strip(),
-                last_success_at=wall(entry.health.last_success_at),
-                last_error_at=wall(entry.health.last_error_at),
-                last_error=entry.health.last_error(),
-                backoff_until=wall(entry.health.backoff_until),
-                in_flight=entry.slots.in_flight,
-                peak_in_flight=entry.slots.peak_in_flight,
-                slots=entry.slots.capacity,
-                queued_total=entry.slots.queued_total,
-                queued_seconds_total=entry.slots.queued_ns_total / NS_PER_SECOND,
-                open_sessions=entry.sessions.open,
-                dials_total=entry.sessions.dials,
-                reuse_recoveries_total=entry.sessions.recoveries,
-                late_answers_total=entry.sessions.late_answers,
-                exchange_seconds=entry.durations.snapshot(),
-            )
+            snapshot_of(entry, index, self._cfg, now, wall_seconds)
             for index, entry in enumerate(self.entries)
         ]
+
+    def flight(self, index: int) -> tuple[FlightSnapshot, ...]:
+        """The last exchanges of the entry at ``index``, at most a minute old, the newest first."""
+        return flight_of(self.entries[index], self._clock())

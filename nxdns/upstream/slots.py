@@ -15,6 +15,7 @@ from gevent.lock import BoundedSemaphore
 
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.depth import Depth
+from nxdns.upstream.history import QueueStats
 from nxdns.upstream.transport import Leaf
 
 # A server that answers one query at a time on each session, as dnsdist and large providers do,
@@ -40,20 +41,23 @@ class Slots:
         "in_flight",
         "leaves",
         "peak_in_flight",
-        "queued_ns_total",
-        "queued_total",
+        "queue",
     )
 
-    def __init__(self, leaves: Sequence[Leaf], clock: Callable[[], int], depth: Depth) -> None:
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        clock: Callable[[], int],
+        depth: Depth,
+        queue: QueueStats,
+    ) -> None:
         """``clock`` gives nanoseconds of the monotonic clock. Raises ValueError for no leaf."""
         if not leaves:
             raise ValueError("an upstream needs at least one slot")
         self.leaves = tuple(leaves)
         self.in_flight = 0
         self.peak_in_flight = 0
-        #: Approximate: whether a query must wait is sampled at its admission, before it waits.
-        self.queued_total = 0
-        self.queued_ns_total = 0
+        self.queue = queue
         self._clock = clock
         self._depth = depth
         #: Those that carry nothing, the next one to be lent last.
@@ -71,6 +75,11 @@ class Slots:
     def capacity(self) -> int:
         """Exchanges that fit at once, unless the upstream is to be asked one at a time."""
         return len(self.leaves) * self._depth.limit
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether each leaf carries one exchange for the time being, though it could carry more."""
+        return self._depth.at(self._clock()) < self._depth.limit
 
     def acquire(self, budget_ns: int) -> Leaf | None:
         """A leaf to carry one more exchange; None when there was none within ``budget_ns``.
@@ -123,8 +132,12 @@ class Slots:
             return None
         finally:
             self._waiting -= 1
-            self.queued_total += 1
-            self.queued_ns_total += self._clock() - started
+            self.queue.waited += 1
+            self.queue.waited_ns += self._clock() - started
+
+    def slot_of(self, leaf: Leaf) -> int:
+        """The number of the slot that ``leaf`` is in."""
+        return self._index[leaf]
 
     def release(self, leaf: Leaf) -> None:
         """Take a leaf back from one exchange, whoever may wait for it. Never switches."""

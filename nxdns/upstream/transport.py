@@ -18,7 +18,7 @@ from nxdns.upstream.errors import (
     PeerFault,
     group,
 )
-from nxdns.upstream.exchange import ExchangeInfo
+from nxdns.upstream.exchange import ExchangeInfo, Phase
 from nxdns.upstream.validate import validate_response
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "LocalKind",
     "LocalResource",
     "PeerFault",
+    "Phase",
     "Scheme",
     "SessionStats",
     "group",

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from gevent import socket
 
-from nxdns.app import App, StartError
+from nxdns.app import App
 from nxdns.config import Config, load
+from nxdns.upstreams import StartError
 from tests.cli.ports import refusing_tcp, refusing_udp
 from tests.support.authority import Authority
 from tests.support.leaks import no_descriptor_left

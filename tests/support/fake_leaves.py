@@ -10,7 +10,9 @@ from gevent.event import Event
 from nxdns.upstream import health
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.depth import Depth
-from nxdns.upstream.pool import Budgets, Entry, OnEffect, UpstreamPool
+from nxdns.upstream.entry import Entry
+from nxdns.upstream.history import History
+from nxdns.upstream.pool import Budgets, OnEffect, UpstreamPool
 from nxdns.upstream.slots import Slots
 from nxdns.upstream.transport import (
     Cause,
@@ -19,7 +21,6 @@ from nxdns.upstream.transport import (
     Fault,
     FaultKind,
     Leaf,
-    SessionStats,
 )
 
 MS = 1_000_000
@@ -152,17 +153,18 @@ def entry_of(
     url: str | None = None,
     priority: int = 10,
     enabled: bool = True,
-    sessions: SessionStats | None = None,
+    history: History | None = None,
     depth: int = 1,
 ) -> Entry:
     """An entry over ``leaves``, each ``depth`` deep."""
+    history = history or History()
     return Entry(
         Endpoint.parse(url or f"tls://127.0.0.{next(_addresses) % 250 + 1}"),
         label,
-        Slots(leaves, clock, Depth(depth)),
+        Slots(leaves, clock, Depth(depth), history.queue),
         priority=priority,
         enabled=enabled,
-        sessions=sessions or SessionStats(),
+        history=history,
     )
 
 

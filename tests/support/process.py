@@ -159,14 +159,15 @@ def _environment() -> dict[str, str]:
 
 
 def config_file(folder: Path, *upstreams: str, ca_file: str | None = None, extra: str = "") -> Path:
-    """A configuration that listens on a free loopback port.
+    """A configuration that listens on a free loopback port, without a web server.
 
     Each of ``upstreams`` is the body of an [[upstreams]] table, ``extra`` whole tables; a
-    ``[server]`` among them takes the place of that port.
+    ``[server]`` among them takes the place of that port, and a ``[web]`` may have a web server.
     """
     server = "" if "[server]" in extra else '[server]\nlisten = ["127.0.0.1:0"]\n'
     tables = "".join(f"[[upstreams]]\n{body}\n" for body in upstreams)
     trust = f'[tls]\nca_file = "{ca_file}"\n' if ca_file else ""
+    web = "" if "[web]" in extra else '[web]\nlisten = ""\n'
     file = folder / "nxdns.toml"
-    file.write_text(f"{server}{tables}{trust}{extra}", encoding="utf-8")
+    file.write_text(f"{server}{tables}{trust}{web}{extra}", encoding="utf-8")
     return file

@@ -170,7 +170,7 @@ def test_a_local_resource_ends_the_exchange_with_nothing_recorded(
         pool.exchange(QUERY)
     assert raised.value.kind is kind
     assert [entry.health.revision for entry in pool.entries] == [0, 0]
-    assert sum(starved.durations.snapshot().counts) == 0
+    assert sum(starved.history.durations.snapshot().counts) == 0
     assert effects == []
     assert_all_free(starved.slots)
 
@@ -188,7 +188,7 @@ def test_a_kill_ends_the_exchange_with_nothing_recorded(clock: ManualClock) -> N
     asking.kill()
     assert isinstance(asking.value, gevent.GreenletExit)
     assert [entry.health.revision for entry in pool.entries] == [0, 0]
-    assert sum(asked.durations.snapshot().counts) == 0
+    assert sum(asked.history.durations.snapshot().counts) == 0
     assert effects == []
     assert_all_free(asked.slots)
 
@@ -234,8 +234,8 @@ def test_each_recorded_attempt_is_counted_with_its_duration(clock: ManualClock) 
     slow = entry_of(ScriptedLeaf(lambda: answer_after(3 * SECOND, RESET)), clock=clock)
     good = entry_of(ScriptedLeaf(lambda: answer_after(4 * MS, REPLY)), clock=clock)
     pool_of(slow, good, clock=clock).exchange(QUERY)
-    assert slow.durations.snapshot().sum_seconds == 3.0
-    assert good.durations.snapshot().sum_seconds == 0.004
+    assert slow.history.durations.snapshot().sum_seconds == 3.0
+    assert good.history.durations.snapshot().sum_seconds == 0.004
     assert good.health.last_success_at == clock.now
     assert slow.health.last_error_at == clock.now - 4 * MS
 

@@ -6,7 +6,7 @@ import gevent
 import pytest
 
 from nxdns.upstream import health
-from nxdns.upstream.pool import Entry
+from nxdns.upstream.entry import Entry
 from nxdns.upstream.transport import (
     Cause,
     Fault,
@@ -55,7 +55,7 @@ def effects() -> Effects:
 def assert_unrecorded(entry: Entry) -> None:
     assert entry.health.revision == 0
     assert entry.health.last_fault is None
-    assert sum(entry.durations.snapshot().counts) == 0
+    assert sum(entry.history.durations.snapshot().counts) == 0
     assert_all_free(entry.slots)
 
 
@@ -162,7 +162,7 @@ def test_with_nothing_left_when_its_turn_comes_a_query_does_not_queue(clock: Man
     with pytest.raises(LocalResource) as raised:
         pool_of(slow, full, clock=clock, total_ns=10 * SECOND).exchange(QUERY)
     assert raised.value.kind is LocalKind.BUDGET_EXHAUSTED
-    assert full.slots.queued_total == 0
+    assert full.slots.queue.waited == 0
     leaf.gate.set()
     holder.join()
 
@@ -233,7 +233,7 @@ def test_a_query_that_waits_for_a_slot_all_its_budget_times_out_unrecorded(
     assert raised.value.fault == EXPIRED
     assert full.health.revision == 0
     assert effects.seen == []
-    assert full.slots.queued_total == 1
+    assert full.slots.queue.waited == 1
     holder_leaf.gate.set()
     assert holder.get(timeout=1) == REPLY
     assert_all_free(full.slots)

@@ -6,9 +6,11 @@ import gevent
 import pytest
 
 from nxdns.upstream import health
+from nxdns.upstream.entry import Entry
 from nxdns.upstream.health import CLEAR, Effect, Tripped
-from nxdns.upstream.pool import Entry, UpstreamPool
-from nxdns.upstream.transport import Fault, PeerFault, SessionStats
+from nxdns.upstream.history import History
+from nxdns.upstream.pool import UpstreamPool
+from nxdns.upstream.transport import Fault, PeerFault
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -183,14 +185,15 @@ def test_a_stale_failure_hands_over_the_newer_fault(clock: ManualClock) -> None:
 
 
 def test_a_recovered_stale_session_touches_neither_health_nor_episodes(clock: ManualClock) -> None:
-    stats = SessionStats()
+    history = History()
 
     def recover() -> bytes:
-        stats.recoveries += 1  # as a leaf does after its redial, before it returns the reply
+        # As a leaf does after its redial, before it returns the reply.
+        history.sessions.recoveries += 1
         return REPLY
 
     effects: list[Effect] = []
-    entry = entry_of(ScriptedLeaf(REPLY, recover, recover), clock=clock, sessions=stats)
+    entry = entry_of(ScriptedLeaf(REPLY, recover, recover), clock=clock, history=history)
     pool = pool_of(
         entry, clock=clock, threshold=1, on_effect=lambda _, effect: effects.append(effect)
     )

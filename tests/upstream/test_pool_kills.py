@@ -50,7 +50,7 @@ def test_a_kill_while_waiting_for_a_slot_costs_none(clock: ManualClock) -> None:
     gevent.idle()
     gevent.killall(waiters)
     assert entry.slots.in_flight == 1
-    assert entry.slots.queued_total == 5
+    assert entry.slots.queue.waited == 5
     leaf.gate.set()
     assert holder.get(timeout=1) == REPLY
     assert len(leaf.queries) == 1
@@ -172,11 +172,11 @@ def test_after_a_thousand_kills_and_timeouts_at_random_permits_and_slots_are_int
     for entry in entries:
         assert entry.slots.peak_in_flight <= len(entry.slots.leaves)
         assert_all_free(entry.slots)
-    assert entries[0].slots.queued_total > 0
+    assert entries[0].slots.queue.waited > 0
     # What was killed or cut short is in none of these.
     mutations = sum(entry.health.revision for entry in entries)
     assert recorded == mutations
-    assert sum(sum(entry.durations.snapshot().counts) for entry in entries) == mutations
+    assert sum(sum(entry.history.durations.snapshot().counts) for entry in entries) == mutations
 
 
 def test_a_pool_serves_on_after_a_storm_of_kills(clock: ManualClock) -> None:

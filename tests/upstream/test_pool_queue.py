@@ -58,7 +58,7 @@ def test_two_slots_overlap_and_a_third_query_waits(clock: ManualClock) -> None:
     gevent.joinall(asking, raise_error=True)
     assert sum(len(leaf.queries) for leaf in leaves) == 3
     assert entry.slots.peak_in_flight == 2, "never above the number of slots"
-    assert entry.slots.queued_total == 1
+    assert entry.slots.queue.waited == 1
     assert_all_free(entry.slots)
 
 
@@ -74,7 +74,7 @@ def test_thirty_queries_at_once_are_all_answered_through_eight_slots(clock: Manu
     gevent.joinall(asking, raise_error=True)
     assert [greenlet.value for greenlet in asking] == [REPLY] * 30
     assert entry.slots.peak_in_flight == 8
-    assert entry.slots.queued_total == 22
+    assert entry.slots.queue.waited == 22
     assert_all_free(entry.slots)
 
 
@@ -92,16 +92,16 @@ def test_a_waiter_that_got_in_one_that_ran_out_and_one_that_was_killed_are_all_c
     gevent.idle()
     clock.advance(10 * MS)
     killed.kill()
-    assert (entry.slots.queued_total, entry.slots.queued_ns_total) == (1, 10 * MS)
+    assert (entry.slots.queue.waited, entry.slots.queue.waited_ns) == (1, 10 * MS)
     with pytest.raises(PeerFault) as raised:
         hasty.exchange(QUERY)
     assert raised.value.fault.kind is FaultKind.TIMEOUT
-    assert (entry.slots.queued_total, entry.slots.queued_ns_total) == (2, 10 * MS)
+    assert (entry.slots.queue.waited, entry.slots.queue.waited_ns) == (2, 10 * MS)
     clock.advance(30 * MS)
     leaf.gate.set()
     assert holder.get(timeout=1) == REPLY
     assert got_in.get(timeout=1) == REPLY
-    assert (entry.slots.queued_total, entry.slots.queued_ns_total) == (3, 50 * MS)
+    assert (entry.slots.queue.waited, entry.slots.queue.waited_ns) == (3, 50 * MS)
     assert entry.health.total_successes == 2
     assert entry.health.total_failures == 0
     assert_all_free(entry.slots)
@@ -122,8 +122,8 @@ def test_the_duration_of_an_attempt_does_not_include_the_wait_for_its_slot(
     clock.advance(3 * MS)
     leaf.gates[1].set()
     gevent.joinall(asking, raise_error=True)
-    assert entry.slots.queued_ns_total == 40 * MS
-    assert entry.durations.snapshot().sum_seconds == pytest.approx(0.043)
+    assert entry.slots.queue.waited_ns == 40 * MS
+    assert entry.history.durations.snapshot().sum_seconds == pytest.approx(0.043)
 
 
 def test_the_queue_of_one_upstream_is_not_that_of_another(clock: ManualClock) -> None:
@@ -133,7 +133,7 @@ def test_the_queue_of_one_upstream_is_not_that_of_another(clock: ManualClock) ->
     leaf.entered.wait()
     free = entry_of(SteadyLeaf(), clock=clock)
     assert pool_of(free, full, clock=clock).exchange(QUERY) == REPLY
-    assert full.slots.queued_total == 0
+    assert full.slots.queue.waited == 0
     leaf.gate.set()
     holder.join()
 
@@ -154,7 +154,7 @@ def test_who_waited_behind_a_failure_that_tripped_the_upstream_goes_on_to_the_ne
     assert len(leaf.queries) == 1, "the wait outlived the health that admitted it"
     assert sick.health.total_failures == 1
     assert good.health.total_successes == 3
-    assert sick.slots.queued_total == 2
+    assert sick.slots.queue.waited == 2
     assert_all_free(sick.slots)
 
 

@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError, astuple
 import gevent
 import pytest
 
-from nxdns.upstream.transport import Fault, PeerFault, SessionStats
+from nxdns.upstream.history import History
+from nxdns.upstream.transport import Fault, PeerFault
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -76,8 +77,8 @@ def test_a_tripped_upstream_reads_with_its_counts_window_and_wall_clock_times(
         clock.advance(duration_ns)
         return outcome
 
-    stats = SessionStats()
-    stats.recoveries = 5
+    history = History()
+    history.sessions.recoveries = 5
     entry = entry_of(
         ScriptedLeaf(
             lambda: after(30 * MS, REPLY),
@@ -85,7 +86,7 @@ def test_a_tripped_upstream_reads_with_its_counts_window_and_wall_clock_times(
             lambda: after(3 * SECOND, RESET),
         ),
         clock=clock,
-        sessions=stats,
+        history=history,
     )
     pool = pool_of(
         entry, clock=clock, threshold=2, base_backoff_ms=BASE_BACKOFF_MS, attempt_ns=9 * SECOND

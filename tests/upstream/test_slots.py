@@ -8,6 +8,7 @@ import pytest
 from gevent.pool import Group
 
 from nxdns.upstream.depth import Depth
+from nxdns.upstream.history import QueueStats
 from nxdns.upstream.slots import Slots
 from nxdns.upstream.transport import Leaf
 from tests.support.fake_leaves import MS, SECOND, FakeLeaf, ManualClock, assert_all_free
@@ -20,7 +21,7 @@ def clock() -> ManualClock:
 
 
 def slots_of(number: int, clock: ManualClock) -> Slots:
-    return Slots([FakeLeaf() for _ in range(number)], clock, Depth(1))
+    return Slots([FakeLeaf() for _ in range(number)], clock, Depth(1), QueueStats())
 
 
 def take(slots: Slots, budget_ns: int = SECOND) -> Leaf:
@@ -31,7 +32,7 @@ def take(slots: Slots, budget_ns: int = SECOND) -> Leaf:
 
 def test_an_upstream_without_a_slot_is_refused(clock: ManualClock) -> None:
     with pytest.raises(ValueError, match="slot"):
-        Slots([], clock, Depth(1))
+        Slots([], clock, Depth(1), QueueStats())
 
 
 def test_each_slot_is_lent_to_one_at_a_time(clock: ManualClock) -> None:
@@ -81,7 +82,7 @@ def test_who_finds_a_free_slot_is_not_counted_as_queued(clock: ManualClock) -> N
     slots = slots_of(2, clock)
     for _ in range(2):
         take(slots)
-    assert (slots.queued_total, slots.queued_ns_total) == (0, 0)
+    assert (slots.queue.waited, slots.queue.waited_ns) == (0, 0)
 
 
 def test_who_waits_and_gets_in_is_counted_with_its_wait(clock: ManualClock) -> None:
@@ -89,11 +90,11 @@ def test_who_waits_and_gets_in_is_counted_with_its_wait(clock: ManualClock) -> N
     leaf = take(slots)
     waiter = gevent.spawn(take, slots)
     gevent.idle()
-    assert slots.queued_total == 0, "a wait is counted when it ends"
+    assert slots.queue.waited == 0, "a wait is counted when it ends"
     clock.advance(7 * MS)
     slots.release(leaf)
     assert waiter.get(timeout=1) is leaf
-    assert (slots.queued_total, slots.queued_ns_total) == (1, 7 * MS)
+    assert (slots.queue.waited, slots.queue.waited_ns) == (1, 7 * MS)
     assert slots.peak_in_flight == 1
 
 
@@ -104,7 +105,7 @@ def test_who_waits_in_vain_is_counted_with_its_wait(clock: ManualClock) -> None:
     gevent.idle()
     clock.advance(20 * MS)
     assert waiter.get(timeout=1) is None
-    assert (slots.queued_total, slots.queued_ns_total) == (1, 20 * MS)
+    assert (slots.queue.waited, slots.queue.waited_ns) == (1, 20 * MS)
     slots.release(leaf)
     assert_all_free(slots)
 
@@ -116,7 +117,7 @@ def test_who_is_killed_while_it_waits_is_counted_with_its_wait(clock: ManualCloc
     gevent.idle()
     clock.advance(5 * MS)
     waiter.kill()
-    assert (slots.queued_total, slots.queued_ns_total) == (1, 5 * MS)
+    assert (slots.queue.waited, slots.queue.waited_ns) == (1, 5 * MS)
     slots.release(leaf)
     assert_all_free(slots)
 
@@ -127,7 +128,7 @@ def test_the_timeout_of_somebody_else_ends_a_wait_and_is_counted(clock: ManualCl
     with pytest.raises(gevent.Timeout) as caught, gevent.Timeout(0.01) as somebody_elses:
         slots.acquire(SECOND)
     assert caught.value is somebody_elses
-    assert slots.queued_total == 1
+    assert slots.queue.waited == 1
     slots.release(leaf)
     assert_all_free(slots)
 
@@ -187,7 +188,7 @@ def test_who_overtakes_a_waiter_makes_it_wait_on_and_not_fail(clock: ManualClock
 
 def test_after_a_thousand_kills_and_timeouts_at_random_every_slot_is_still_there() -> None:
     chance = random.Random(20251130)
-    slots = Slots([FakeLeaf() for _ in range(3)], monotonic_ns, Depth(1))
+    slots = Slots([FakeLeaf() for _ in range(3)], monotonic_ns, Depth(1), QueueStats())
     borrowers = Group()
     held: set[int] = set()
     finished = 0
@@ -218,6 +219,6 @@ def test_after_a_thousand_kills_and_timeouts_at_random_every_slot_is_still_there
             gevent.sleep(0)
     eventually(lambda: not len(borrowers))
     assert finished, "most were ended early, but not all"
-    assert slots.queued_total
+    assert slots.queue.waited
     assert slots.peak_in_flight == 3
     assert_all_free(slots)
