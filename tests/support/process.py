@@ -169,5 +169,5 @@ def config_file(folder: Path, *upstreams: str, ca_file: str | None = None, extra
     trust = f'[tls]\nca_file = "{ca_file}"\n' if ca_file else ""
     web = "" if "[web]" in extra else '[web]\nlisten = ""\n'
     file = folder / "nxdns.toml"
-    file.write_text(f"{server}{tables}{trust}{web}{extra}", encoding="utf-8")
+    file.write_text(f"{server}{tables}{trust}{extra}{web}", encoding="utf-8")
     return file
