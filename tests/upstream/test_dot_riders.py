@@ -315,6 +315,60 @@ def test_an_answer_that_comes_twice_is_late_the_second_time(
             assert (peer.accepts, site.stats.late_answers) == (1, 2)
 
 
+def test_a_late_answer_may_end_when_somebody_else_waits_already(
+    authority: Authority, certificate: Issued
+) -> None:
+    asked, given_up = Event(), Event()
+
+    def script(session: Session) -> None:
+        gone, stays = read_queries(session, 2)
+        asked.set()
+        given_up.wait()
+        late = frame(answer(gone))
+        session.send(frame(answer(stays)) + late[:20])
+        another = session.read_query()
+        session.send(late[20:] + frame(answer(another)))
+        session.wait_for_end()
+
+    with TlsPeer(certificate.openssl_context(), script) as peer:
+        site = site_at(peer.port, authority)
+        with leaf_of(site) as leaf:
+            gone, stays = ride(leaf, 2)
+            asked.wait()
+            gone.interrupt(GreenletExit())
+            given_up.set()
+            assert stays.outcome() == answer(stays.query)
+            another = make_query(name_of(2), id_=CLIENT_ID)
+            assert leaf.exchange(another) == answer(another)
+            assert leaf.last.reused
+            assert (peer.accepts, site.stats.late_answers) == (1, 1)
+
+
+def test_what_comes_when_nobody_waits_is_left_behind_with_its_session(
+    authority: Authority, certificate: Issued
+) -> None:
+    ended = Event()
+
+    def script(session: Session) -> None:
+        if session.number > 1:
+            return answer_all(answer)(session)
+        queries = read_queries(session, 2)
+        unasked = make_response(make_query("another.example.com", id_=1))
+        session.send(b"".join(map(frame, [*map(answer, queries), unasked])))
+        session.wait_for_end()
+        ended.set()
+        return None
+
+    with TlsPeer(certificate.openssl_context(), script) as peer:
+        site = site_at(peer.port, authority)
+        with leaf_of(site) as leaf:
+            for _ in range(2):
+                rides = ride(leaf, 2)
+                assert outcomes_of(rides) == answers_to(rides)
+            assert ended.wait(10)
+            assert (peer.accepts, site.stats.recoveries) == (2, 0)
+
+
 # Bad answers.
 
 
