@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 # client that may have given up by then. A parked worker costs 8 KiB, so all of them 2 MiB.
 UDP_IN_FLIGHT = 256
 
-# What the kernel keeps for us while we are busy: a burst of small datagrams costs it 768 bytes each,
-# so its usual 208 KiB hold no more than 270. It grants less where net.core.rmem_max says so.
+# What the kernel keeps for us while we are busy: a burst of small datagrams costs it 768 bytes
+# each, so its usual 208 KiB hold no more than 270. It grants less where net.core.rmem_max says so.
 RECEIVE_BUFFER = 1 << 20
 
 _IP_PKTINFO = 8  # linux/in.h; Python 3.11 does not name it
