@@ -17,6 +17,7 @@ from typing import Any
 
 from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.units import NS_PER_SECOND
+from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 from nxdns.upstream.exchange import ExchangeInfo
 from nxdns.upstream.retry import Decision, retry_decision
@@ -82,6 +83,7 @@ class Pipeline:
         "last_answer_at",
         "last_byte_at",
         "late",
+        "redialled_for",
         "strict",
         "surplus",
         "waiting",
@@ -101,6 +103,9 @@ class Pipeline:
         self.late = 0
         #: Whether bytes have come that nobody waits for: not a session for the next query.
         self.surplus = False
+        #: Whether somebody boarded who was thrown off a session that had answered others, and
+        #: somebody has waited ever since.
+        self.redialled_for = False
         #: When the first of those waiting boarded an empty session.
         self.waiting_since = 0
         self.last_byte_at = 0
@@ -117,6 +122,9 @@ class Pipeline:
         waiting = self.waiting
         if not waiting:
             self.waiting_since = now
+            self.redialled_for = False
+        if rider.thrown_off_by is not None:
+            self.redialled_for = True
         message_id = self._draw_id()
         if message_id in waiting or message_id in self._retired:
             message_id = self._next_free(message_id, now)
@@ -290,13 +298,18 @@ class Pipeline:
                 retry_decision(reused=self.answered > 0, bytes_received=0, cause=ending.fault.cause)
                 is Decision.RETRY
             ):
-                if rider.thrown_off_by is not None:
-                    # It rode behind an answer, again: this server closes behind its answers.
-                    outcome.serial = True
                 rider.thrown_off_by = ending.fault
                 outcome.riding_on.append(rider)
             else:
                 outcome.final.append(rider)
+        # Twice in a row behind a few answers: this server closes behind them. One that closes
+        # behind more than it can be asked at once is no worse off for being asked so much.
+        outcome.serial = (
+            self.redialled_for
+            and not ending.ours
+            and 0 < self.answered < PIPELINE_DEPTH
+            and bool(outcome.riding_on)
+        )
         self.waiting.clear()
         return outcome
 
