@@ -93,10 +93,11 @@ class Slots:
 
     def _least_loaded(self) -> Leaf | None:
         """The leaf with most room that is not stuck; None when no other has any."""
-        depth = self._depth.at(self._clock())
+        depth = self._depth
+        deepest = depth.limit if not depth.serial_until else depth.at(self._clock())
         loads = self._loads
         least = min(loads)
-        if least >= depth:
+        if least >= deepest:
             return None
         leaf = self.leaves[loads.index(least)]
         if not leaf.is_stuck:
@@ -105,7 +106,7 @@ class Slots:
         joinable = [
             (load, slot)
             for slot, load in enumerate(loads)
-            if load < depth and not self.leaves[slot].is_stuck
+            if load < deepest and not self.leaves[slot].is_stuck
         ]
         return self.leaves[min(joinable)[1]] if joinable else None
 
