@@ -200,7 +200,7 @@ class Pipeline:
             self._needed = PREFIX_LENGTH + (rest[0] << 8 | rest[1])
         rider = self._begun()
         if rider is not None:
-            rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+            rider.first_byte_ns = max(0, begun_at - rider.boarded_at - rider.send_ns)
 
     def _take(
         self, message: bytes, begun_at: int, now: int, answers: list[tuple[Rider, bytes]]
@@ -224,7 +224,7 @@ class Pipeline:
         if len(self._answered) == _ANSWERED:
             self._answered_before, self._answered = self._answered, set()
         self._answered.add(message_id)
-        rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+        rider.first_byte_ns = max(0, begun_at - rider.boarded_at - rider.send_ns)
         rider.rest_ns = now - begun_at
         answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
         return None
@@ -253,7 +253,12 @@ class Pipeline:
         return next(iter(self.waiting.values()), None)
 
     def _begun(self) -> Rider | None:
-        """Whose response has begun to arrive: as its ID says, or the oldest's if that is nobody's.
+        """Whose response has begun to arrive. Nobody's who boarded only after that."""
+        rider = self._owner_of_rest()
+        return rider if rider is not None and rider.boarded_at <= self._begun_at else None
+
+    def _owner_of_rest(self) -> Rider | None:
+        """Whose it is by its ID, or the oldest's if that is nobody's.
 
         A server that answers in the order of the queries answers the oldest next.
         """
