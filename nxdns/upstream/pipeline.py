@@ -200,7 +200,8 @@ class Pipeline:
             else:
                 del waiting[message_id]
                 self._answered.add(message_id)
-                rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+                waited_ns = begun_at - rider.boarded_at - rider.send_ns
+                rider.first_byte_ns = waited_ns if waited_ns > 0 else 0
                 rider.rest_ns = now - begun_at
                 answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
             start = end
@@ -228,7 +229,7 @@ class Pipeline:
             self.surplus = True
         rider = self._begun()
         if rider is not None:
-            rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+            rider.first_byte_ns = max(0, begun_at - rider.boarded_at - rider.send_ns)
         return None
 
     def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
@@ -258,7 +259,12 @@ class Pipeline:
         return next(iter(self.waiting.values()), None)
 
     def _begun(self) -> Rider | None:
-        """Whose response has begun to arrive: as its ID says, or the oldest's if that is nobody's.
+        """Whose response has begun to arrive. Nobody's who boarded only after that."""
+        rider = self._owner_of_rest()
+        return rider if rider is not None and rider.boarded_at <= self._begun_at else None
+
+    def _owner_of_rest(self) -> Rider | None:
+        """Whose it is by its ID, or the oldest's if that is nobody's.
 
         A server that answers in the order of the queries answers the oldest next.
         """

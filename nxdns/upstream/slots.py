@@ -89,6 +89,10 @@ class Slots:
         self.in_flight += 1
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
+        # Room comes without a release when a stuck leaf answers, and when a serial minute ends:
+        # whoever gets in lets the next one look.
+        if self._waiting and (self._idle or self._least_loaded() is not None):
+            self._give_ticket()
         return leaf
 
     def _least_loaded(self) -> Leaf | None:
@@ -137,5 +141,11 @@ class Slots:
                 self._idle.append(leaf)
             else:
                 self._idle.insert(0, leaf)
-        if self._room.counter < self._waiting:
+        if self._waiting:
+            self._give_ticket()
+
+    def _give_ticket(self) -> None:
+        """Let one more of those who wait look for a leaf. Never switches."""
+        # Not more than there could be room for: those that have a ticket may not have run yet.
+        if self._room.counter < self._waiting and self._room.counter < self.capacity:
             self._room.release()
