@@ -37,8 +37,9 @@ LAYERS: dict[str, set[str]] = {
 }
 """What the modules of each folder may import of ours, besides their own folder."""
 
-# Units and the log are below everything but the wire core, which needs neither.
-for _layer in LAYERS.keys() - {"dns"}:
+# Units and the log are below what does the work. The wire core needs neither; what only holds or
+# shows things imports nothing of ours beyond what its line says, so that it can be read alone.
+for _layer in LAYERS.keys() - {"dns", "snapshots", "storage", "web"}:
     LAYERS[_layer] |= {"units", "logs"}
 LAYERS |= {"units": set(), "logs": {"units"}}
 
@@ -50,10 +51,12 @@ LAYERS["__main__"] = {"cli"}
 PURE = {
     *(name for name in MODULES if name.startswith("nxdns.dns")),
     "nxdns.platform.address",
+    "nxdns.upstream.depth",
     "nxdns.upstream.endpoint",
     "nxdns.upstream.errors",
     "nxdns.upstream.exchange",
     "nxdns.upstream.health",
+    "nxdns.upstream.pipeline",
     "nxdns.upstream.retry",
     "nxdns.upstream.validate",
     "nxdns.units",

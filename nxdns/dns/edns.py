@@ -1,6 +1,6 @@
 """EDNS(0): the OPT record and what a client may be sent over UDP (RFC 6891)."""
 
-from nxdns.dns.packet import Packet, Record
+from nxdns.dns.packet import Packet, Record, unpack_record
 
 MAX_DATAGRAM = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
 MIN_PAYLOAD = 512  # RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
@@ -52,14 +52,18 @@ def find_opt(packet: Packet) -> Opt | None:
 
     Raises OptError for one outside the additional section, a second one, or a malformed one.
     """
-    record = packet.opt_record()
-    if record is None:
+    if packet.opt_count == 0:
         return None
     if packet.opt_misplaced:
         raise OptError("an OPT record outside the additional section")
     if packet.opt_count > 1:
         raise OptError(f"{packet.opt_count} OPT records")
-    return parse_opt(record)
+    wire, start, fixed = packet.wire, packet.opt_start, packet.opt_fixed
+    if wire[start] or wire[fixed + 8] or wire[fixed + 9]:
+        return parse_opt(Record(wire, start, fixed))
+    # The root's, and without options, as most are: spelled out, for this is on every query's path.
+    _, payload_size, ttl, _ = unpack_record(wire, fixed)
+    return Opt(payload_size, ttl >> 24, ttl >> 16 & 0xFF, bool(ttl & DO), b"")
 
 
 def udp_limit(opt: Opt | None) -> int:

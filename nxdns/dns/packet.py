@@ -71,7 +71,10 @@ def parse(wire: bytes) -> Packet:
     size = len(wire)
     if size < HEADER_LENGTH:
         raise Truncated(f"a header has {HEADER_LENGTH} bytes, not {size}")
-    packet = Packet(*unpack_header(wire))
+    packet = Packet.__new__(Packet)
+    packet.id, packet.flags, qdcount, ancount, nscount, arcount = unpack_header(wire)
+    packet.qdcount, packet.ancount = qdcount, ancount
+    packet.nscount, packet.arcount = nscount, arcount
     packet.wire = wire
     packet.opt_count = packet.opt_start = packet.opt_fixed = 0
     packet.opt_misplaced = False
@@ -79,17 +82,17 @@ def parse(wire: bytes) -> Packet:
 
     offset = HEADER_LENGTH
     packet.question_end = offset
-    for index in range(packet.qdcount):
+    for index in range(qdcount):
         offset = skip_name(wire, offset, known) + 4
         if offset > size:
             raise Truncated("the message ends within a question")
         if index == 0:
             packet.question_end = offset
 
-    first_additional = packet.ancount + packet.nscount
-    named = packet.qdcount > 0
+    first_additional = ancount + nscount
+    named = qdcount > 0
     try:
-        for index in range(first_additional + packet.arcount):
+        for index in range(first_additional + arcount):
             start = offset
             octet = wire[offset]
             if octet == 0:

@@ -13,7 +13,6 @@ from typing import Any
 import gevent
 from greenlet import GreenletExit, getcurrent
 
-from nxdns.dns.framing import frame
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
@@ -119,7 +118,7 @@ class DotSession:
         events = self._events
         if events is None:
             return
-        frames = b"".join([frame(rider.message) for rider in unsent])
+        frames = b"".join([part for rider in unsent for part in rider.frame])
         self._leaving += unsent
         try:
             events.write(frames)

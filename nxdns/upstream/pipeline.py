@@ -17,6 +17,7 @@ from typing import Any
 
 from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.units import NS_PER_SECOND
+from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 from nxdns.upstream.exchange import DIAL, REST, ExchangeInfo
 from nxdns.upstream.retry import Decision, retry_decision
@@ -29,6 +30,7 @@ RETIRED_NS = 5 * NS_PER_SECOND
 _ANSWERED = 256
 
 _ID_OCTETS = 2
+_SMALLEST = PREFIX_LENGTH + _ID_OCTETS  # octets of a frame that says whose it is
 _ID_MASK = 0xFFFF
 
 EMPTY_MESSAGE = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
@@ -41,6 +43,7 @@ class Rider(ExchangeInfo):
 
     __slots__ = (
         "boarded_at",
+        "frame",
         "message",
         "message_id",
         "query",
@@ -67,6 +70,8 @@ class Rider(ExchangeInfo):
         self.boarded_at = 0
         #: The query, with the ID that it has on the session.
         self.message = b""
+        #: The same with its length prefix, in two parts.
+        self.frame = (b"", b"")
 
 
 class Pipeline:
@@ -84,6 +89,7 @@ class Pipeline:
         "last_answer_at",
         "last_byte_at",
         "late",
+        "redialled_for",
         "strict",
         "surplus",
         "waiting",
@@ -103,6 +109,9 @@ class Pipeline:
         self.late = 0
         #: Whether bytes have come that nobody waits for: not a session for the next query.
         self.surplus = False
+        #: Whether somebody boarded who was thrown off a session that had answered others, and
+        #: somebody has waited ever since.
+        self.redialled_for = False
         #: When the first of those waiting boarded an empty session.
         self.waiting_since = 0
         self.last_byte_at = 0
@@ -119,13 +128,18 @@ class Pipeline:
         waiting = self.waiting
         if not waiting:
             self.waiting_since = now
+            self.redialled_for = False
+        if rider.thrown_off_by is not None:
+            self.redialled_for = True
         message_id = self._draw_id()
         if message_id in waiting or message_id in self._retired:
             message_id = self._next_free(message_id, now)
         waiting[message_id] = rider
         rider.message_id = message_id
         rider.boarded_at = now
-        rider.message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
+        message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
+        rider.message = message
+        rider.frame = (len(message).to_bytes(PREFIX_LENGTH, "big"), message)
 
     def _next_free(self, message_id: int, now: int) -> int:
         self._forget_retired(now)
@@ -161,7 +175,8 @@ class Pipeline:
 
         Whoever got an answer waits no longer; whom the end concerns is still among ``waiting``.
         """
-        self.last_byte_at = now
+        self.last_byte_at = begun_at = now
+        data = plaintext
         if self._rest:
             self._rest += plaintext
             if len(self._rest) < self._needed:
@@ -169,74 +184,62 @@ class Pipeline:
             data = bytes(self._rest)
             self._rest.clear()
             begun_at = self._begun_at
-        else:
-            data = plaintext
-            begun_at = now
         answers: list[tuple[Rider, bytes]] = []
-        ending = None
+        ending: Ending | None = None
+        waiting = self.waiting
         start, size = 0, len(data)
-        while start < size:
-            end = start + PREFIX_LENGTH
-            if end <= size:
-                end += data[start] << 8 | data[start + 1]
-                if end == start + PREFIX_LENGTH:
-                    ending = Ending(EMPTY_MESSAGE, self._oldest())
-                    break
-            if end > size:
+        while size - start >= _SMALLEST and ending is None:
+            end = start + PREFIX_LENGTH + (data[start] << 8 | data[start + 1])
+            if end > size or end - start < _SMALLEST:
                 break
-            ending = self._take(data[start + PREFIX_LENGTH : end], begun_at, now, answers)
+            message = data[start + PREFIX_LENGTH : end]
+            message_id = data[start + 2] << 8 | data[start + 3]
+            rider = waiting.get(message_id)
+            if rider is None:
+                ending = self._unexpected(message_id, message, now)
+            elif fault := validate_response(rider.message, message):
+                ending = Ending(fault, rider)
+            else:
+                del waiting[message_id]
+                self._answered.add(message_id)
+                waited_ns = begun_at - rider.boarded_at - rider.send_ns
+                rider.first_byte_ns = waited_ns if waited_ns > 0 else 0
+                rider.rest_ns = now - begun_at
+                answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
             start = end
             begun_at = now
-            if ending is not None:
-                break
-        if start < size:
-            self._keep(data[start:], begun_at)
-            if not self.waiting and not self._retired:
-                self.surplus = True
+        if answers:
+            self.answered += len(answers)
+            self.last_answer_at = now
+            if len(self._answered) >= _ANSWERED:
+                self._answered_before, self._answered = self._answered, set()
+        if start < size and ending is None:
+            ending = self._keep(data[start:], begun_at)
         return answers, ending
 
-    def _keep(self, rest: bytes, begun_at: int) -> None:
-        """Keep the beginning of a message."""
+    def _keep(self, rest: bytes, begun_at: int) -> "Ending | None":
+        """Keep the beginning of a message, or end the session for one that can be none."""
+        self._needed = PREFIX_LENGTH
+        if len(rest) >= PREFIX_LENGTH:
+            length = rest[0] << 8 | rest[1]
+            self._needed += length
+            if length < _ID_OCTETS and len(rest) >= self._needed:
+                return Ending(NO_MESSAGE_ID if length else EMPTY_MESSAGE, self._oldest())
         self._rest += rest
         self._begun_at = begun_at
-        if len(rest) < PREFIX_LENGTH:
-            self._needed = PREFIX_LENGTH
-        else:
-            self._needed = PREFIX_LENGTH + (rest[0] << 8 | rest[1])
+        if not self.waiting and not self._retired:
+            self.surplus = True
         rider = self._begun()
         if rider is not None:
-            rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
+            rider.first_byte_ns = max(0, begun_at - rider.boarded_at - rider.send_ns)
             rider.phase = REST
-
-    def _take(
-        self, message: bytes, begun_at: int, now: int, answers: list[tuple[Rider, bytes]]
-    ) -> "Ending | None":
-        """One whole message."""
-        if self.strict and not self.waiting:
-            self.surplus = True
-            return None
-        if len(message) < _ID_OCTETS:
-            return Ending(NO_MESSAGE_ID, self._oldest())
-        message_id = message[0] << 8 | message[1]
-        rider = self.waiting.get(message_id)
-        if rider is None:
-            return self._unexpected(message_id, message, now)
-        fault = validate_response(rider.message, message)
-        if fault is not None:
-            return Ending(fault, rider)
-        del self.waiting[message_id]
-        self.answered += 1
-        self.last_answer_at = now
-        if len(self._answered) == _ANSWERED:
-            self._answered_before, self._answered = self._answered, set()
-        self._answered.add(message_id)
-        rider.first_byte_ns = begun_at - rider.boarded_at - rider.send_ns
-        rider.rest_ns = now - begun_at
-        answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
         return None
 
     def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
         """A message whose ID is nobody's who waits."""
+        if self.strict and not self.waiting:
+            self.surplus = True
+            return None
         self._forget_retired(now)
         if self._was_issued(message_id):
             self.late += 1
@@ -259,7 +262,12 @@ class Pipeline:
         return next(iter(self.waiting.values()), None)
 
     def _begun(self) -> Rider | None:
-        """Whose response has begun to arrive: as its ID says, or the oldest's if that is nobody's.
+        """Whose response has begun to arrive. Nobody's who boarded only after that."""
+        rider = self._owner_of_rest()
+        return rider if rider is not None and rider.boarded_at <= self._begun_at else None
+
+    def _owner_of_rest(self) -> Rider | None:
+        """Whose it is by its ID, or the oldest's if that is nobody's.
 
         A server that answers in the order of the queries answers the oldest next.
         """
@@ -293,13 +301,18 @@ class Pipeline:
                 retry_decision(reused=self.answered > 0, bytes_received=0, cause=ending.fault.cause)
                 is Decision.RETRY
             ):
-                if rider.thrown_off_by is not None:
-                    # It rode behind an answer, again: this server closes behind its answers.
-                    outcome.serial = True
                 rider.thrown_off_by = ending.fault
                 outcome.riding_on.append(rider)
             else:
                 outcome.final.append(rider)
+        # Twice in a row behind a few answers: this server closes behind them. One that closes
+        # behind more than it can be asked at once is no worse off for being asked so much.
+        outcome.serial = (
+            self.redialled_for
+            and not ending.ours
+            and 0 < self.answered < PIPELINE_DEPTH
+            and bool(outcome.riding_on)
+        )
         self.waiting.clear()
         return outcome
 

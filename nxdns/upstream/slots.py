@@ -98,14 +98,19 @@ class Slots:
         self.in_flight += 1
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
+        # Room comes without a release when a stuck leaf answers, and when a serial minute ends:
+        # whoever gets in lets the next one look.
+        if self._waiting and (self._idle or self._least_loaded() is not None):
+            self._give_ticket()
         return leaf
 
     def _least_loaded(self) -> Leaf | None:
         """The leaf with most room that is not stuck; None when no other has any."""
-        depth = self._depth.at(self._clock())
+        depth = self._depth
+        deepest = depth.limit if not depth.serial_until else depth.at(self._clock())
         loads = self._loads
         least = min(loads)
-        if least >= depth:
+        if least >= deepest:
             return None
         leaf = self.leaves[loads.index(least)]
         if not leaf.is_stuck:
@@ -114,7 +119,7 @@ class Slots:
         joinable = [
             (load, slot)
             for slot, load in enumerate(loads)
-            if load < depth and not self.leaves[slot].is_stuck
+            if load < deepest and not self.leaves[slot].is_stuck
         ]
         return self.leaves[min(joinable)[1]] if joinable else None
 
@@ -149,5 +154,11 @@ class Slots:
                 self._idle.append(leaf)
             else:
                 self._idle.insert(0, leaf)
-        if self._room.counter < self._waiting:
+        if self._waiting:
+            self._give_ticket()
+
+    def _give_ticket(self) -> None:
+        """Let one more of those who wait look for a leaf. Never switches."""
+        # Not more than there could be room for: those that have a ticket may not have run yet.
+        if self._room.counter < self._waiting and self._room.counter < self.capacity:
             self._room.release()

@@ -21,6 +21,7 @@ from nxdns.upstream.transport import (
     Fault,
     FaultKind,
     Leaf,
+    SessionStats,
 )
 
 MS = 1_000_000
@@ -154,10 +155,13 @@ def entry_of(
     priority: int = 10,
     enabled: bool = True,
     history: History | None = None,
+    sessions: SessionStats | None = None,
     depth: int = 1,
 ) -> Entry:
     """An entry over ``leaves``, each ``depth`` deep."""
     history = history or History()
+    if sessions is not None:
+        history.sessions = sessions
     return Entry(
         Endpoint.parse(url or f"tls://127.0.0.{next(_addresses) % 250 + 1}"),
         label,

@@ -14,6 +14,12 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def greenlets_alive() -> int:
+    """Greenlets of gevent that have begun, or are to begin, and have not ended."""
+    gc.collect()
+    return sum(isinstance(each, gevent.Greenlet) and not each.dead for each in gc.get_objects())
+
+
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
     """Fails when the block leaves more descriptors open than it found."""

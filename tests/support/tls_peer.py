@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import gevent
 from gevent import socket
@@ -100,7 +100,7 @@ class TlsPeer:
         self._group = Group()
         self._group.spawn(self._accept)
 
-    def __enter__(self) -> "TlsPeer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -1,6 +1,5 @@
 """What a DoT leaf says of servers that cannot be reached, do not speak TLS, or answer nonsense."""
 
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -25,6 +24,7 @@ from nxdns.upstream.transport import (
 )
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.dot_leaves import dot_client, dot_leaf
+from tests.support.lacks import no_descriptor_free
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
@@ -94,17 +94,6 @@ def test_a_dot_leaf_refuses_an_endpoint_that_is_doh(authority: Authority) -> Non
 
 
 # What this process lacks.
-
-
-@contextmanager
-def no_descriptor_free() -> Iterator[None]:
-    """Every descriptor that this process asks for is refused with EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # what is open stays open
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_dial_without_a_free_descriptor_is_nobodys_fault(
