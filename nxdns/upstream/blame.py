@@ -82,6 +82,10 @@ def blame(kind: FaultKind, exc: Exception) -> Fault:
     local = map_local(root)
     if local is not None:
         raise LocalResource(local) from exc
+    if kind is FaultKind.TLS_FAILED and isinstance(root, ssl.SSLZeroReturnError):
+        # Python has OpenSSL pass over a missing close_notify, and then, as the moment has it, a
+        # hang-up in the handshake looks like a clean close. There is none before its end.
+        return Fault(kind, Cause.TLS_CONNECTION_TRUNCATED)
     return Fault(kind, _cause_of(root))
 
 

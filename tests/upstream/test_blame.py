@@ -176,6 +176,11 @@ def test_an_error_of_a_tls_library_names_how_the_session_ended(exc: Exception, c
     assert cause_of(exc) == cause
 
 
+def test_a_handshake_knows_no_clean_close() -> None:
+    fault = blame(FaultKind.TLS_FAILED, ssl_error("ZERO_RETURN", ssl.SSLZeroReturnError))
+    assert fault == Fault(FaultKind.TLS_FAILED, "TlsConnectionTruncated")
+
+
 def test_an_ssl_error_that_python_code_raised_without_a_reason_is_still_the_peers() -> None:
     # gevent.ssl does, and so does the standard library's ssl.py.
     exc = ssl.SSLError("The handshake operation timed out")
