@@ -39,13 +39,13 @@ _UPSTREAM: tuple[Series[UpstreamSnapshot], ...] = (
     ),
     counter(
         "nxdns_upstream_queued_total",
-        "Queries that had to wait for a slot of this upstream. Approximate; sampled at admission.",
+        "Queries that had to wait for a slot of this upstream (approximate; sampled at admission).",
         lambda u: u.queued_total,
     ),
     counter(
         "nxdns_upstream_queued_seconds_total",
-        "How long queries waited for a slot of this upstream, also of those that gave up. "
-        "Approximate; sampled at admission.",
+        "How long queries waited for a slot of this upstream, those that gave up included "
+        "(approximate; sampled at admission).",
         lambda u: u.queued_seconds_total,
     ),
     counter(
