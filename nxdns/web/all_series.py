@@ -151,7 +151,7 @@ _HANDLER: tuple[Series[HandlerSnapshot], ...] = (
     _total("queries", "Queries that were answered by an upstream, whatever the RCODE."),
     _total(
         "dropped_malformed",
-        "Messages that deserve no reply: cut off within their header, or responses.",
+        "Messages that deserve no reply: cut off, or responses. They are dropped.",
     ),
     _total("formerr", "Queries that cannot be understood, answered FORMERR."),
     _total("notimp", "Messages of another kind than a query, answered NOTIMP."),
