@@ -23,7 +23,9 @@ setup(
     packages=find_packages(include=["nxdns", "nxdns.*"]),
     package_data={"nxdns": ["py.typed"]},
     # pip puts it beside the bin/ that holds the command, where --config looks for it.
-    data_files=[("etc", ["etc/nxdns.toml"])],
+    data_files=[
+        ("etc", ["etc/nxdns.toml", "etc/nxdns-alerts.yml", "etc/grafana-dashboard.json"]),
+    ],
     entry_points={"console_scripts": ["nxdns = nxdns.cli:run"]},
     install_requires=[
         "gevent>=25.4",

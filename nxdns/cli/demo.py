@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import gevent
+from gevent import Timeout, socket
 
 from nxdns import logs
 from nxdns.app import App
@@ -18,12 +20,21 @@ from nxdns.cli.demo_authority import issue
 from nxdns.cli.serve import announce, stop_on_signals
 from nxdns.config import load
 from nxdns.platform.tls_server import LoopbackUpstream, server_context
-from nxdns.snapshots import UpstreamSnapshot
 
 _NAME = "dot.demo.test"
 _NAMES_AT_ONCE = 30  # what a phone asks for when it wakes up
 _BURSTS = ("cold", "warm")
 _LONGEST_LATENCY_MS = 1000
+_SCRAPE_SECONDS = 5.0
+
+# Whether queries had to wait, and whether sessions churn.
+_SERIES = (
+    "nxdns_upstream_in_flight",
+    "nxdns_upstream_slots",
+    "nxdns_upstream_queued_total",
+    "nxdns_upstream_queued_seconds_total",
+    "nxdns_upstream_reuse_recoveries_total",
+)
 
 _CONFIG = """
 [server]
@@ -35,7 +46,7 @@ tls_name = "{name}"
 [tls]
 ca_file = "{ca_file}"
 [web]
-listen = ""
+listen = "127.0.0.1:0"
 """
 
 
@@ -44,7 +55,8 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "demo",
         help="run upstream, forwarder and a burst on this machine alone",
         description="Start a DNS-over-TLS upstream on loopback with a throwaway certificate "
-        "authority, the forwarder in front of it, and ask for 30 names at once, twice.",
+        "authority, the forwarder in front of it, ask for 30 names at once, twice, and show what "
+        "/metrics says of it.",
         epilog="example: nxdns demo --latency 92 --keep",
     )
     verb.add_argument(
@@ -54,7 +66,7 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="MS",
         help="of the upstream's answers, default 92",
     )
-    verb.add_argument("--keep", action="store_true", help="leave it running, for dig")
+    verb.add_argument("--keep", action="store_true", help="leave it running, for dig and a browser")
     verb.set_defaults(run=run)
 
 
@@ -77,9 +89,10 @@ def run(options: argparse.Namespace) -> int:
             burst.show(result)
             print(f"TLS handshakes: {upstream.handshakes - handshakes}")
             all_ok = all_ok and result.ok
-        print()
-        for line in describe(app.snapshot()[0]):
-            print(line)
+        if app.web is not None:
+            print(f"\nfrom {app.web.url}metrics:")
+            for line in scrape(app.web.url):
+                print(line)
         if options.keep:
             print(f"\nrunning; try: dig @{bound.host} -p {bound.port} www.example.com", flush=True)
             unwind.cancel()
@@ -106,19 +119,15 @@ def _running(folder: Path, latency_ms: int) -> Iterator[tuple[LoopbackUpstream, 
         upstream.stop()
 
 
-def describe(upstream: UpstreamSnapshot) -> list[str]:
-    """The figures that tell whether queries had to wait, and whether sessions churn."""
-    figures = {
-        "in flight": upstream.in_flight,
-        "in flight at most": upstream.peak_in_flight,
-        "slots": upstream.slots,
-        "queued": upstream.queued_total,
-        "queued seconds": f"{upstream.queued_seconds_total:.3f}",
-        "open sessions": upstream.open_sessions,
-        "dials": upstream.dials_total,
-        "reuse recoveries": upstream.reuse_recoveries_total,
-        "successes": upstream.successes_total,
-        "failures": upstream.failures_total,
-    }
-    width = max(len(name) for name in figures)
-    return [f"{upstream.label}: {name:{width}} {value}" for name, value in figures.items()]
+def scrape(url: str) -> list[str]:
+    """The five series of the upstream, as Prometheus would get them from the server at ``url``."""
+    address = urlsplit(url)
+    request = f"GET /metrics HTTP/1.0\r\nHost: {address.netloc}\r\n\r\n"
+    with (
+        Timeout(_SCRAPE_SECONDS, TimeoutError),
+        socket.create_connection((address.hostname, address.port)) as sock,
+    ):
+        sock.sendall(request.encode("ascii"))
+        response = b"".join(iter(lambda: sock.recv(65536), b""))
+    lines = response.decode().splitlines()
+    return [line for name in _SERIES for line in lines if line.startswith(f"{name}{{")]

@@ -4,6 +4,8 @@ from typing import Any
 
 from gevent.pywsgi import WSGIServer
 
+from nxdns.snapshots import HttpSnapshot
+from nxdns.web.metrics import Metrics
 from nxdns.web.source import Source
 
 
@@ -15,6 +17,7 @@ class WebServer:
     ) -> None:
         """Bind. Raises OSError."""
         self._source = source
+        self._metrics = Metrics(source, lambda: HttpSnapshot(0, {}))
         self._allowed_hosts = allowed_hosts
         self._server = WSGIServer((host, port), self._answer, log=None)
         self._server.init_socket()
@@ -34,5 +37,9 @@ class WebServer:
         self._server.stop(timeout=0)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if environ["PATH_INFO"] == "/metrics":
+            body, content_type = self._metrics.exposition(environ.get("HTTP_ACCEPT", ""))
+            start_response("200 OK", [("Content-Type", content_type)])
+            return [body]
         start_response("404 Not Found", [])
         return []

@@ -6,6 +6,7 @@ from pathlib import Path
 import dns.message
 import pytest
 
+from nxdns.cli.demo import scrape
 from nxdns.platform.address import parse_listen_address
 from tests.support.forwarder import ask_tcp, ask_udp
 from tests.support.messages import make_query
@@ -30,9 +31,10 @@ def test_it_succeeds_in_silence_on_stderr(demo: tuple[Finished, Path]) -> None:
 
 
 def test_it_says_what_it_runs(demo: tuple[Finished, Path]) -> None:
-    upstream, listening, upstreams, *_ = demo[0].stdout.splitlines()
+    upstream, listening, web, upstreams, *_ = demo[0].stdout.splitlines()
     assert "20 ms" in upstream
     assert re.fullmatch(r"listening 127\.0\.0\.1:\d+ udp\+tcp", listening)
+    assert re.fullmatch(r"web http://127\.0\.0\.1:\d+/", web)
     assert re.fullmatch(r"upstreams demo tls://127\.0\.0\.1:\d+", upstreams)
 
 
@@ -50,19 +52,21 @@ def test_the_cold_burst_makes_at_most_8_handshakes_and_the_warm_one_none(
     assert warm == 0
 
 
-def test_the_figures_of_the_upstream_are_those_of_60_queries_over_8_sessions(
+def test_it_ends_with_the_five_series_of_the_upstream_as_metrics_shows_them(
     demo: tuple[Finished, Path],
 ) -> None:
-    pairs = re.findall(r"^demo: (.+?) +([\d.]+)$", demo[0].stdout, re.MULTILINE)
-    figures = {name: float(value) for name, value in pairs}
-    assert figures["in flight"] == 0
-    assert figures["in flight at most"] == 30
-    assert figures["slots"] == 256
-    assert figures["queued"] == figures["queued seconds"] == 0
-    assert figures["open sessions"] == figures["dials"] == 8
-    assert figures["reuse recoveries"] == 0
-    assert figures["successes"] == 60
-    assert figures["failures"] == 0
+    lines = demo[0].stdout.splitlines()
+    [web] = [line.removeprefix("web ") for line in lines if line.startswith("web ")]
+    [upstream] = [line.split()[-1] for line in lines if line.startswith("upstreams ")]
+    labels = f'{{index="0",url="{upstream}"}}'
+    assert lines[-6:] == [
+        f"from {web}metrics:",
+        f"nxdns_upstream_in_flight{labels} 0.0",
+        f"nxdns_upstream_slots{labels} 256.0",
+        f"nxdns_upstream_queued_total{labels} 0.0",
+        f"nxdns_upstream_queued_seconds_total{labels} 0.0",
+        f"nxdns_upstream_reuse_recoveries_total{labels} 0.0",
+    ]
 
 
 def test_no_key_and_no_other_file_is_left_behind(demo: tuple[Finished, Path]) -> None:
@@ -75,9 +79,11 @@ def test_with_keep_it_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
         match = re.fullmatch(r"running; try: dig @(\S+) -p (\d+) www\.example\.com", line)
         assert match
         address = parse_listen_address(f"{match[1]}:{match[2]}")
+        web = running.wait_for_line("web ").removeprefix("web ")
         for ask in (ask_udp, ask_tcp):
             reply = dns.message.from_wire(ask(address, make_query("www.example.com")))
             assert reply.answer[0].to_text().endswith(" IN A 192.0.2.1")
+        assert len(scrape(web)) == 5
         ended = running.terminate()
     assert (ended.status, ended.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []
