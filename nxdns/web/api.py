@@ -1,0 +1,240 @@
+"""The API: snapshots as JSON. See docs/reference/api.md."""
+
+import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from nxdns.snapshots import (
+    EpisodeSnapshot,
+    FlightSnapshot,
+    HistogramSnapshot,
+    HttpSnapshot,
+    Overview,
+    UpstreamSnapshot,
+)
+from nxdns.web.advice import advise
+from nxdns.web.source import Source
+
+RESOLVED_EPISODES = 50
+"""How many the diagnostics tell of: a page of them. ``nxdns episodes`` reads the whole store."""
+
+_PHASES = ("queue", "dial", "tls", "send", "first_byte", "rest")
+_DIGITS = 6  # of seconds: microseconds
+
+_Json = dict[str, Any]
+
+
+class Api:
+    """Makes the bodies.
+
+    A big one costs some milliseconds. Between its pieces the event loop has its turn, and only one
+    is made at a time: so whoever asks too often waits for others who do, and DNS for none.
+    """
+
+    def __init__(self, source: Source, troubles: Callable[[], HttpSnapshot]) -> None:
+        self._source = source
+        self._troubles = troubles
+        self._turn = BoundedSemaphore(1)
+
+    def health(self) -> tuple[bytes, bool]:
+        """The body, and whether nothing works."""
+        status = _status(self._source.overview().upstreams)
+        return _encode({"status": status, "conditions": {"upstreams": status}}), status == "failing"
+
+    def upstreams(self) -> bytes:
+        """Without any fault text."""
+        upstreams = self._source.overview().upstreams
+        return _encode({"upstreams": [_upstream(each) for each in upstreams]})
+
+    def diagnostics(self) -> bytes:
+        """Episodes with what came before each, and the last minute of each upstream."""
+        episodes = self._source.episodes(RESOLVED_EPISODES)  # may wait for the disk
+        with self._turn:
+            upstreams = self._source.overview().upstreams
+            pieces = [
+                b'{"episodes": ',
+                *_array(_episode(each) for each in episodes),
+                b', "flights": ',
+                *_array(self._flight(each) for each in upstreams),
+                b"}",
+            ]
+        return b"".join(pieces)
+
+    def overview(self) -> bytes:
+        """Everything that the page shows all the time."""
+        with self._turn:
+            seen = self._source.overview()
+            flights = {}
+            for each in seen.upstreams:
+                flights[each.index] = self._source.flight(each.index)
+                gevent.sleep(0)
+            return _encode(_overview(seen, self._troubles(), flights))
+
+    def _flight(self, upstream: UpstreamSnapshot) -> _Json:
+        records = self._source.flight(upstream.index)
+        return {
+            "index": upstream.index,
+            "name": upstream.label,
+            "records": [_record(each) for each in records],
+        }
+
+
+def _array(values: Iterable[_Json]) -> Iterator[bytes]:
+    """A JSON array, in pieces, with a turn for everybody else between them."""
+    yield b"["
+    for number, value in enumerate(values):
+        yield b", " + _encode(value) if number else _encode(value)
+        gevent.sleep(0)
+    yield b"]"
+
+
+def _encode(value: _Json) -> bytes:
+    return json.dumps(value).encode()  # ASCII: a path may hold what is no text
+
+
+def _status(upstreams: Sequence[UpstreamSnapshot]) -> str:
+    tripped = [each.tripped for each in upstreams if each.enabled]
+    if not any(tripped):
+        return "ok"
+    return "failing" if all(tripped) else "degraded"
+
+
+def _upstream(upstream: UpstreamSnapshot) -> _Json:
+    return {
+        "index": upstream.index,
+        "name": upstream.label,
+        "url": upstream.url,
+        "enabled": upstream.enabled,
+        "available": upstream.available,
+        "tripped": upstream.tripped,
+        "consecutive_failures": upstream.consecutive_failures,
+        "successes_total": upstream.successes_total,
+        "failures_total": upstream.failures_total,
+        "success_rate": upstream.success_rate,
+        "window": upstream.window,
+        "last_success_at": _time(upstream.last_success_at),
+        "last_error_at": _time(upstream.last_error_at),
+        "backoff_until": _time(upstream.backoff_until),
+        "in_flight": upstream.in_flight,
+        "slots": upstream.slots,
+        "serial": upstream.serial,
+        "queued_total": upstream.queued_total,
+        "queued_seconds_total": round(upstream.queued_seconds_total, _DIGITS),
+        "open_sessions": upstream.open_sessions,
+        "dials_total": upstream.dials_total,
+        "reuse_recoveries_total": upstream.reuse_recoveries_total,
+        "late_answers_total": upstream.late_answers_total,
+        "phase_seconds": {
+            phase: round(seconds, _DIGITS) for phase, seconds in upstream.phase_seconds.items()
+        },
+        "rcodes": dict(upstream.rcodes),
+    }
+
+
+def _overview(
+    seen: Overview, http: HttpSnapshot, flights: dict[int, tuple[FlightSnapshot, ...]]
+) -> _Json:
+    return {
+        "version": seen.version,
+        "python": seen.python,
+        "at": _time(seen.at),
+        "started_at": _time(seen.started_at),
+        "status": _status(seen.upstreams),
+        "notes": [asdict(note) for note in advise(seen, flights)],
+        "upstreams": [
+            _upstream(each)
+            | {
+                "last_error": each.last_error,
+                "peak_in_flight": each.peak_in_flight,
+                "exchange_seconds": _histogram(each.exchange_seconds),
+            }
+            for each in seen.upstreams
+        ],
+        "listeners": [
+            {
+                "address": each.address,
+                "udp": dict(each.udp),
+                "udp_in_flight": each.udp_in_flight,
+                "udp_capacity": each.udp_capacity,
+                "udp_kernel_drops": each.udp_kernel_drops,
+                "tcp": dict(each.tcp),
+                "tcp_active": each.tcp_active,
+                "tcp_capacity": each.tcp_capacity,
+            }
+            for each in seen.listeners
+        ],
+        "missing_listeners": list(seen.missing_listeners),
+        "handler": {
+            "totals": dict(seen.handler.totals),
+            "servfail_phases": dict(seen.handler.servfail_phases),
+            "wait_seconds": _histogram(seen.handler.wait_seconds),
+        },
+        "store": asdict(seen.store),
+        "reload": {
+            "ok_total": seen.reload.ok_total,
+            "failed_total": seen.reload.failed_total,
+            "last_ok": seen.reload.last_ok,
+            "last_at": _time(seen.reload.last_at),
+            "problems": list(seen.reload.problems),
+        },
+        "http": {
+            "rejected_at_capacity_total": http.rejected_at_capacity_total,
+            "errors": dict(http.errors),
+        },
+        "open_episodes": [_episode_without_flight(each) for each in seen.open_episodes],
+    }
+
+
+def _histogram(histogram: HistogramSnapshot) -> _Json:
+    return {
+        "bounds_seconds": list(histogram.bounds_seconds),
+        "counts": list(histogram.counts),
+        "sum_seconds": round(histogram.sum_seconds, _DIGITS),
+    }
+
+
+def _episode_without_flight(episode: EpisodeSnapshot) -> _Json:
+    return {
+        "code": episode.code,
+        "subject": episode.subject,
+        "detail": episode.detail,
+        "opened_at": _time(episode.opened_at),
+        "last_seen": _time(episode.last_seen),
+        "resolved_at": _time(episode.resolved_at),
+        "occurrences": episode.occurrences,
+    }
+
+
+def _episode(episode: EpisodeSnapshot) -> _Json:
+    flight = [_record(record) for record in episode.flight]
+    return _episode_without_flight(episode) | {"flight": flight}
+
+
+def _record(record: FlightSnapshot) -> _Json:
+    age = record.session_seconds
+    return {
+        "seconds_ago": round(record.seconds_ago, _DIGITS),
+        "slot": record.slot,
+        "session_seconds": None if age is None else round(age, _DIGITS),
+        "reused": record.reused,
+        "phase_seconds": {
+            phase: round(seconds, _DIGITS)
+            for phase, seconds in zip(_PHASES, record.phase_seconds, strict=True)
+        },
+        "ended_in": record.ended_in,
+        "outcome": record.outcome,
+        "failed": record.failed,
+    }
+
+
+def _time(seconds: float | None) -> str | None:
+    """RFC 3339, in UTC."""
+    if seconds is None:
+        return None
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
