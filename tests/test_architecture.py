@@ -56,6 +56,9 @@ PURE = {
     "nxdns.upstream.health",
     "nxdns.upstream.retry",
     "nxdns.upstream.validate",
+    "nxdns.snapshots",
+    "nxdns.web.advice",
+    "nxdns.web.head",
     "nxdns.units",
 }
 
