@@ -57,8 +57,11 @@ class Browser:
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector: str = "body") -> str:
-        """What somebody who looks at the first such element reads; "" when there is none."""
-        script = "const e = document.querySelector(arguments[0]); return e ? e.innerText : '';"
+        """What somebody who looks at the first such element reads; "" when it is not to be seen."""
+        script = (
+            "const e = document.querySelector(arguments[0]);"
+            "return e && e.checkVisibility() ? e.innerText : '';"
+        )
         return str(self.run(script, selector))
 
     def eventually(self, fact: Callable[[], object], *, seconds: float = 20.0) -> None:
