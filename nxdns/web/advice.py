@@ -426,7 +426,7 @@ def _flapping(upstream: UpstreamSnapshot, at: float) -> list[Note]:
     return [
         Note(
             f"flapping {upstream.url}",
-            "info" if upstream.window.startswith("1" * _ENOUGH_EXCHANGES) else "warning",
+            "info",  # a warning about an upstream means that it is not trusted
             f"{upstream.label} fails {'often' if often else 'now and then'}",
             f"{failures} of its last {len(upstream.window)} exchanges failed, the last with "
             f"{upstream.last_error}. Too few in a row to pass it over; each costs a client time.",

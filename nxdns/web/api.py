@@ -17,7 +17,7 @@ from nxdns.snapshots import (
     Overview,
     UpstreamSnapshot,
 )
-from nxdns.web.advice import advise
+from nxdns.web.advice import Flights, Note, advise
 from nxdns.web.source import Source
 
 RESOLVED_EPISODES = 50
@@ -55,12 +55,12 @@ class Api:
         """Episodes with what came before each, and the last minute of each upstream."""
         episodes = self._source.episodes(RESOLVED_EPISODES)  # may wait for the disk
         with self._turn:
-            upstreams = self._source.overview().upstreams
+            seen, flights = self._look()
             pieces = [
                 b'{"episodes": ',
                 *_array(_episode(each) for each in episodes),
                 b', "flights": ',
-                *_array(self._flight(each) for each in upstreams),
+                *_array(_flight(each, flights[each.index]) for each in seen.upstreams),
                 b"}",
             ]
         return b"".join(pieces)
@@ -68,20 +68,15 @@ class Api:
     def overview(self) -> bytes:
         """Everything that the page shows all the time."""
         with self._turn:
-            seen = self._source.overview()
-            flights = {}
-            for each in seen.upstreams:
-                flights[each.index] = self._source.flight(each.index)
-                gevent.sleep(0)
-            return _encode(_overview(seen, self._troubles(), flights))
+            seen, flights = self._look()
+            gevent.sleep(0)
+            notes = advise(seen, flights)
+            return _encode(_overview(seen, self._troubles(), notes))
 
-    def _flight(self, upstream: UpstreamSnapshot) -> _Json:
-        records = self._source.flight(upstream.index)
-        return {
-            "index": upstream.index,
-            "name": upstream.label,
-            "records": [_record(each) for each in records],
-        }
+    def _look(self) -> tuple[Overview, Flights]:
+        """Both of one moment: between the two, a reload could replace the upstreams."""
+        seen = self._source.overview()
+        return seen, {each.index: self._source.flight(each.index) for each in seen.upstreams}
 
 
 def _array(values: Iterable[_Json]) -> Iterator[bytes]:
@@ -136,16 +131,14 @@ def _upstream(upstream: UpstreamSnapshot) -> _Json:
     }
 
 
-def _overview(
-    seen: Overview, http: HttpSnapshot, flights: dict[int, tuple[FlightSnapshot, ...]]
-) -> _Json:
+def _overview(seen: Overview, http: HttpSnapshot, notes: Iterable[Note]) -> _Json:
     return {
         "version": seen.version,
         "python": seen.python,
         "at": _time(seen.at),
         "started_at": _time(seen.started_at),
         "status": _status(seen.upstreams),
-        "notes": [asdict(note) for note in advise(seen, flights)],
+        "notes": [asdict(note) for note in notes],
         "upstreams": [
             _upstream(each)
             | {
@@ -213,6 +206,14 @@ def _episode_without_flight(episode: EpisodeSnapshot) -> _Json:
 def _episode(episode: EpisodeSnapshot) -> _Json:
     flight = [_record(record) for record in episode.flight]
     return _episode_without_flight(episode) | {"flight": flight}
+
+
+def _flight(upstream: UpstreamSnapshot, records: Iterable[FlightSnapshot]) -> _Json:
+    return {
+        "index": upstream.index,
+        "name": upstream.label,
+        "records": [_record(each) for each in records],
+    }
 
 
 def _record(record: FlightSnapshot) -> _Json:

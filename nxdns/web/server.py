@@ -205,6 +205,7 @@ class _Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
             asked = head.parse(data)
         except head.BadHead:
             raise _Refused(Reason.BAD_HEAD) from None
+        self.command = asked.method
         if not head.is_allowed_host(asked.host, self.server.allowed_hosts):
             raise _Refused(Reason.BAD_HOST)
         if asked.method not in METHODS.split(", "):
@@ -278,9 +279,10 @@ class _Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
         ]
         if reason is Reason.BAD_METHOD:
             fields.append(("Allow", METHODS))
-        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields), "", text]
+        body = "" if self.command == "HEAD" else f"{text}\n"
+        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields), "", body]
         with Timeout(_LINGER_SECONDS, False), suppress(OSError):  # it may have left
-            self.socket.sendall(("\r\n".join(lines) + "\n").encode("ascii"))
+            self.socket.sendall("\r\n".join(lines).encode("ascii"))
             self.socket.shutdown(socket.SHUT_WR)
             while self.socket.recv(_READ_BYTES):
                 pass

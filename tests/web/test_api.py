@@ -204,6 +204,32 @@ def test_between_the_pieces_of_a_big_answer_others_have_their_turn() -> None:
     assert len(turns) - before >= 20
 
 
+def test_a_reload_between_two_pieces_is_never_half_seen() -> None:
+    class Reloading(ScriptedSource):
+        """As the pool does, it knows no index beyond its upstreams."""
+
+        def flight(self, index: int) -> tuple[FlightSnapshot, ...]:
+            return (flight_of(slot=self.shown.upstreams[index].slots),)
+
+    many = overview_of(*(upstream_of(index, slots=index) for index in range(3)))
+    few = overview_of(upstream_of(label="other", slots=9))
+    source = Reloading(many)
+
+    def reload() -> None:
+        while True:
+            source.shown = few if source.shown is many else many
+            gevent.sleep(0)
+
+    with serving(source) as server:
+        reloading = gevent.spawn(reload)
+        for _ in range(20):
+            shown = get(server, "/api/diagnostics").json["flights"]
+            slots = [(each["name"], each["records"][0]["slot"]) for each in shown]
+            assert slots in ([(f"upstream-{n}", n) for n in range(3)], [("other", 9)])
+            assert get(server, "/api/overview").status == 200
+        reloading.kill()
+
+
 def test_a_hostile_name_stays_within_its_json() -> None:
     name = '</script>"\\\u2028\n\x7f'
     source = ScriptedSource(overview_of(upstream_of(label=name)))

@@ -107,6 +107,13 @@ def test_a_page_of_another_name_sees_nothing(host: str, path: str) -> None:
         assert errors_of(server) == {"bad_host": 1}
 
 
+def test_a_refusal_of_a_head_has_no_body() -> None:
+    with serving() as server:
+        answer = get(server, "/", method="HEAD", host="evil.example")
+        assert (answer.status, answer.body) == (400, b"")
+        assert int(answer.fields["content-length"]) > 0
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_request_without_a_host_is_refused(version: str) -> None:
     with serving() as server:

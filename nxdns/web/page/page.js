@@ -378,7 +378,7 @@ function updateHouse(card, seen) {
 function showEpisodes(box, episodes, at, empty) {
   const shown = episodes.length ? episodes : [{ none: true }];
   keyed(box, shown, (each) => (each.none ? "none" : `${each.code} ${each.subject} ${each.opened_at}`), (each) => {
-    if (each.none) return make("p", "calm", empty);
+    if (each.none) return make("p", "calm");
     const card = make("article", "card episode");
     const header = make("header");
     card.name = make("h3");
@@ -389,7 +389,7 @@ function showEpisodes(box, episodes, at, empty) {
     card.append(header, card.detail, card.times);
     return card;
   }, (card, each) => {
-    if (each.none) return;
+    if (each.none) return setText(card, empty);
     setText(card.name, each.subject);
     setText(card.badge, each.resolved_at ? "● resolved" : "■ open");
     setAttr(card.badge, "data-tone", each.resolved_at ? "good" : "bad");
@@ -482,15 +482,18 @@ function showOverview(seen) {
 }
 
 let diagnostics = { episodes: [] };
+let diagnosticsState = "Not read yet.";
 let episodesKnown = null;
+let asking = false;
 let turns = 0;
+let latest = null;
 
 function showAllEpisodes(seen) {
   const flights = new Map(diagnostics.episodes.map((each) => [`${each.subject} ${each.opened_at}`, each.flight]));
   const open = seen.open_episodes.map((each) => ({ ...each, flight: flights.get(`${each.subject} ${each.opened_at}`) }));
   showEpisodes(byId("open"), open, seen.at, "None is open: every upstream is trusted.");
   const resolved = diagnostics.episodes.filter((each) => each.resolved_at);
-  showEpisodes(byId("resolved"), resolved, seen.at, "None so far.");
+  showEpisodes(byId("resolved"), resolved, seen.at, diagnosticsState);
 }
 
 async function get(path) {
@@ -527,22 +530,32 @@ async function refresh() {
 }
 
 async function look() {
-  let seen;
   try {
-    seen = await get("api/overview");
-    const known = JSON.stringify(seen.open_episodes.map((each) => [each.subject, each.opened_at]));
-    if (known !== episodesKnown || turns % DIAGNOSTICS_EVERY === 0) {
-      diagnostics = await get("api/diagnostics");
-      episodesKnown = known;
-    }
+    latest = await get("api/overview");
   } catch {
     showLost(true);
     return;
   }
-  turns += 1;
   showLost(false);
-  showOverview(seen);
-  showAllEpisodes(seen);
+  showOverview(latest);
+  showAllEpisodes(latest);
+  const known = JSON.stringify(latest.open_episodes.map((each) => [each.subject, each.opened_at]));
+  if (!asking && (known !== episodesKnown || turns % DIAGNOSTICS_EVERY === 0)) readEpisodes(known);
+  turns += 1;
+}
+
+// Beside the rest: the resolved ones are read from a disk, which may be slow, or gone.
+async function readEpisodes(known) {
+  asking = true;
+  try {
+    diagnostics = await get("api/diagnostics");
+    diagnosticsState = "None so far.";
+    episodesKnown = known;
+  } catch {
+    diagnosticsState = "They cannot be read now; they are tried again.";
+  }
+  asking = false;
+  showAllEpisodes(latest);
 }
 
 refresh();
