@@ -20,10 +20,11 @@ from nxdns.snapshots import (
 from nxdns.web.advice import Flights, Note, advise
 from nxdns.web.source import Source
 
-RESOLVED_EPISODES = 50
-"""How many the diagnostics tell of: a page of them. ``nxdns episodes`` reads the whole store."""
+RESOLVED_EPISODES = 20
+"""How many the diagnostics tell of: a page of them, and at most 1.5 MB with their records."""
 
 _PHASES = ("queue", "dial", "tls", "send", "first_byte", "rest")
+_RECORDS_A_TURN = 32  # half a millisecond of a desktop's time, and some of a small computer's
 _DIGITS = 6  # of seconds: microseconds
 
 _Json = dict[str, Any]
@@ -57,13 +58,11 @@ class Api:
         with self._turn:
             seen, flights = self._look()
             pieces = [
-                b'{"episodes": ',
-                *_array(_episode(each) for each in episodes),
-                b', "flights": ',
-                *_array(_flight(each, flights[each.index]) for each in seen.upstreams),
-                b"}",
+                *_array("episodes", (_episode(each) for each in episodes)),
+                b", ",
+                *_array("flights", (_flight(each, flights[each.index]) for each in seen.upstreams)),
             ]
-        return b"".join(pieces)
+        return b"{" + b"".join(pieces) + b"}"
 
     def overview(self) -> bytes:
         """Everything that the page shows all the time."""
@@ -79,13 +78,27 @@ class Api:
         return seen, {each.index: self._source.flight(each.index) for each in seen.upstreams}
 
 
-def _array(values: Iterable[_Json]) -> Iterator[bytes]:
-    """A JSON array, in pieces, with a turn for everybody else between them."""
-    yield b"["
+def _array(name: str, values: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """A field that is an array of ``values``, each in pieces."""
+    yield f'"{name}": ['.encode()
     for number, value in enumerate(values):
-        yield b", " + _encode(value) if number else _encode(value)
-        gevent.sleep(0)
+        if number:
+            yield b", "
+        yield from value
     yield b"]"
+
+
+def _with_records(fields: _Json, name: str, records: Iterable[FlightSnapshot]) -> Iterator[bytes]:
+    """An object with one field more, an array of ``records``; others have their turn within."""
+    yield _encode(fields)[:-1] + b", "
+    pieces = []
+    for number, record in enumerate(records, start=1):
+        pieces.append([_encode(_record(record))])
+        if number % _RECORDS_A_TURN == 0:
+            gevent.sleep(0)
+    yield from _array(name, pieces)
+    yield b"}"
+    gevent.sleep(0)
 
 
 def _encode(value: _Json) -> bytes:
@@ -203,17 +216,13 @@ def _episode_without_flight(episode: EpisodeSnapshot) -> _Json:
     }
 
 
-def _episode(episode: EpisodeSnapshot) -> _Json:
-    flight = [_record(record) for record in episode.flight]
-    return _episode_without_flight(episode) | {"flight": flight}
+def _episode(episode: EpisodeSnapshot) -> Iterator[bytes]:
+    return _with_records(_episode_without_flight(episode), "flight", episode.flight)
 
 
-def _flight(upstream: UpstreamSnapshot, records: Iterable[FlightSnapshot]) -> _Json:
-    return {
-        "index": upstream.index,
-        "name": upstream.label,
-        "records": [_record(each) for each in records],
-    }
+def _flight(upstream: UpstreamSnapshot, records: Iterable[FlightSnapshot]) -> Iterator[bytes]:
+    fields = {"index": upstream.index, "name": upstream.label}
+    return _with_records(fields, "records", records)
 
 
 def _record(record: FlightSnapshot) -> _Json:

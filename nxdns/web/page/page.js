@@ -7,7 +7,7 @@
 const REFRESH_MS = 2000;
 const PATIENCE_MS = 8000;
 // Episodes are read when the open ones change, and now and then for those that came and went.
-const DIAGNOSTICS_EVERY = 15;
+const DIAGNOSTICS_EVERY = 30;
 const SVG = "http://www.w3.org/2000/svg";
 const PHASES = [
   ["queue", "waiting in line"], ["dial", "connecting"], ["tls", "TLS handshake"],
