@@ -21,7 +21,7 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["nxdns", "nxdns.*"]),
-    package_data={"nxdns": ["py.typed"]},
+    package_data={"nxdns": ["py.typed"], "nxdns.web": ["page/*"]},
     # pip puts it beside the bin/ that holds the command, where --config looks for it.
     data_files=[
         ("etc", ["etc/nxdns.toml", "etc/nxdns-alerts.yml", "etc/grafana-dashboard.json"]),

@@ -4,6 +4,9 @@ import json
 import platform
 import time
 from collections.abc import Sequence
+from functools import lru_cache
+
+import gevent
 
 from nxdns import __version__
 from nxdns.owner import Owner
@@ -24,6 +27,7 @@ from nxdns.snapshots import (
 from nxdns.storage.database import Episode
 from nxdns.storage.events import EventStore
 
+_OPEN_EPISODES = 16  # flight records kept as values; more upstreams than a household has
 _NOT_TOTALS = frozenset({"servfail_phases", "active"})
 
 
@@ -80,7 +84,12 @@ class Surface:
 
     def episodes(self, limit: int) -> tuple[EpisodeSnapshot, ...]:
         """The open ones, then at most ``limit`` resolved ones, each the newest first. Waits."""
-        return tuple(_episode(each) for each in self._store.active() + self._store.recent(limit))
+        shown = []
+        for each in self._store.active() + self._store.recent(limit):
+            shown.append(_episode(each))
+            # A flight record takes milliseconds to read: queries have their turn in between.
+            gevent.sleep(0)
+        return tuple(shown)
 
     def _handler_snapshot(self) -> HandlerSnapshot:
         stats = self._handler.stats
@@ -123,8 +132,14 @@ def _episode(episode: Episode) -> EpisodeSnapshot:
         last_seen=episode.last_seen,
         resolved_at=episode.resolved_at,
         occurrences=episode.occurrences,
-        flight=tuple(_flight(record) for record in json.loads(episode.flight or "[]")),
+        flight=_flight_record(episode.flight),
     )
+
+
+# The open ones are shown with every look at the page and every scrape.
+@lru_cache(maxsize=_OPEN_EPISODES)
+def _flight_record(text: str) -> tuple[FlightSnapshot, ...]:
+    return tuple(_flight(record) for record in json.loads(text or "[]"))
 
 
 def _flight(record: dict[str, object]) -> FlightSnapshot:

@@ -37,9 +37,9 @@ LAYERS: dict[str, set[str]] = {
 }
 """What the modules of each folder may import of ours, besides their own folder."""
 
-# Units and the log are below what does the work. The wire core needs neither; what only holds or
-# shows things imports nothing of ours beyond what its line says, so that it can be read alone.
-for _layer in LAYERS.keys() - {"dns", "snapshots", "storage", "web"}:
+# Units and the log are below what does the work. The wire core needs neither, and what only holds
+# things imports nothing of ours, so that it can be read alone.
+for _layer in LAYERS.keys() - {"dns", "snapshots", "storage"}:
     LAYERS[_layer] |= {"units", "logs"}
 LAYERS |= {"units": set(), "logs": {"units"}}
 
@@ -59,6 +59,9 @@ PURE = {
     "nxdns.upstream.pipeline",
     "nxdns.upstream.retry",
     "nxdns.upstream.validate",
+    "nxdns.snapshots",
+    "nxdns.web.advice",
+    "nxdns.web.head",
     "nxdns.units",
 }
 

@@ -29,8 +29,8 @@ from nxdns.upstream.history import History
 from nxdns.web.metrics import Metrics
 from tests.bench.measure import first_line, peer, program
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.full_overview import NO_TROUBLE, UPSTREAM, StillSource, with_upstreams
 from tests.support.messages import make_query, make_response
-from tests.support.overviews import NO_TROUBLE, UPSTREAM, StillSource, with_upstreams
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]

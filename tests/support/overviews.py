@@ -1,13 +1,16 @@
-"""A source of the web surface that says what the test says."""
+"""Overviews of a forwarder that is well, and what a test wants to be otherwise."""
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from nxdns.server.handler import HandlerStats
+from nxdns.server.tcp_server import TcpStats
+from nxdns.server.udp_server import UdpStats
 from nxdns.snapshots import (
     EpisodeSnapshot,
     FlightSnapshot,
     HandlerSnapshot,
     HistogramSnapshot,
-    HttpSnapshot,
     ListenerSnapshot,
     Overview,
     ReloadSnapshot,
@@ -15,119 +18,162 @@ from nxdns.snapshots import (
     UpstreamSnapshot,
 )
 
-NO_TROUBLE = HttpSnapshot(0, {})
+AT = 1_800_000_000.0
+"""When every overview here was taken: 2027-01-15T08:00:00Z."""
 
-DURATIONS = HistogramSnapshot((0.001, 0.25, 1.0), (1, 0, 3, 2), 9.75)
+NO_TIMES = HistogramSnapshot((0.01, 0.1, 1.0), (0, 0, 0, 0), 0.0)
 
-UPSTREAM = UpstreamSnapshot(
-    index=0,
-    label="home",
-    url="tls://192.0.2.1",
-    enabled=True,
-    available=True,
-    tripped=False,
-    consecutive_failures=0,
-    successes_total=4,
-    failures_total=2,
-    success_rate=0.5,
-    window="10",
-    last_success_at=1_000.5,
-    last_error_at=999.5,
-    last_error="ReceiveFailed (cause ConnectionResetByPeer)",
-    backoff_until=None,
-    in_flight=1,
-    peak_in_flight=3,
-    slots=256,
-    serial=False,
-    queued_total=5,
-    queued_seconds_total=0.75,
-    open_sessions=2,
-    dials_total=8,
-    reuse_recoveries_total=6,
-    late_answers_total=7,
-    exchange_seconds=DURATIONS,
-    phase_seconds={"queue": 0.5, "dial": 1.5},
-    rcodes={"NOERROR": 3, "RCODE12": 1},
-)
 
-LISTENER = ListenerSnapshot(
-    address="127.0.0.1:53",
-    udp=dict.fromkeys(
-        (
-            "received",
-            "dropped_oversize",
-            "dropped_no_slot",
-            "dropped_handler",
-            "receive_errors",
-            "send_errors",
+def _nothing(stats: type) -> dict[str, int]:
+    """Each counter of a ``…Stats`` at 0."""
+    slots: tuple[str, ...] = stats.__slots__  # type: ignore[attr-defined]
+    return dict.fromkeys(slots, 0)
+
+
+def upstream_of(index: int = 0, **fields: Any) -> UpstreamSnapshot:
+    """An upstream that has answered whatever it was asked."""
+    well: dict[str, Any] = {
+        "index": index,
+        "label": f"upstream-{index}",
+        "url": f"tls://192.0.2.{index + 1}",
+        "enabled": True,
+        "available": True,
+        "tripped": False,
+        "consecutive_failures": 0,
+        "successes_total": 40,
+        "failures_total": 0,
+        "success_rate": 1.0,
+        "window": "1" * 32,
+        "last_success_at": AT - 1,
+        "last_error_at": None,
+        "last_error": "",
+        "backoff_until": None,
+        "in_flight": 0,
+        "peak_in_flight": 3,
+        "slots": 8,
+        "serial": False,
+        "queued_total": 0,
+        "queued_seconds_total": 0.0,
+        "open_sessions": 1,
+        "dials_total": 2,
+        "reuse_recoveries_total": 0,
+        "late_answers_total": 0,
+        "exchange_seconds": HistogramSnapshot((0.01, 0.1, 1.0), (30, 9, 1, 0), 1.25),
+        "phase_seconds": {
+            "queue": 0.0,
+            "dial": 0.1,
+            "tls": 0.2,
+            "send": 0.0,
+            "first_byte": 0.9,
+            "rest": 0.05,
+        },
+        "rcodes": {"NOERROR": 40},
+    }
+    return UpstreamSnapshot(**(well | fields))
+
+
+def tripped_of(last_error: str, index: int = 0, **fields: Any) -> UpstreamSnapshot:
+    """An upstream that is not trusted, for its ``last_error``."""
+    failed: dict[str, Any] = {
+        "available": False,
+        "tripped": True,
+        "consecutive_failures": 2,
+        "failures_total": 2,
+        "success_rate": 0.0,
+        "window": "00",
+        "successes_total": 0,
+        "last_success_at": None,
+        "last_error_at": AT - 2,
+        "last_error": last_error,
+        "backoff_until": AT + 30,
+        "rcodes": {},
+    }
+    return upstream_of(index, **(failed | fields))
+
+
+def listener_of(**fields: Any) -> ListenerSnapshot:
+    """A listener that has dropped nothing."""
+    well: dict[str, Any] = {
+        "address": "127.0.0.1:5300",
+        "udp": {**_nothing(UdpStats), "received": 40},
+        "udp_in_flight": 0,
+        "udp_capacity": 64,
+        "udp_kernel_drops": 0,
+        "tcp": _nothing(TcpStats),
+        "tcp_active": 0,
+        "tcp_capacity": 64,
+    }
+    return ListenerSnapshot(**(well | fields))
+
+
+def overview_of(*upstreams: UpstreamSnapshot, **fields: Any) -> Overview:
+    """Everything is well but what the arguments say."""
+    well: dict[str, Any] = {
+        "version": "1.2.3",
+        "python": "3.11.9",
+        "at": AT,
+        "started_at": AT - 3600,
+        "upstreams": upstreams or (upstream_of(),),
+        "listeners": (listener_of(),),
+        "missing_listeners": (),
+        "handler": HandlerSnapshot(
+            {**_nothing(HandlerStats), "queries": 40}, {"queue": 0}, NO_TIMES
         ),
-        1,
-    ),
-    udp_in_flight=2,
-    udp_capacity=256,
-    udp_kernel_drops=9,
-    tcp=dict.fromkeys(
-        (
-            "accepted",
-            "messages",
-            "rejected_at_capacity",
-            "accept_errors",
-            "connection_errors",
-            "idle_timeouts",
-        ),
-        1,
-    ),
-    tcp_active=3,
-    tcp_capacity=64,
-)
-
-OVERVIEW = Overview(
-    version="1.2.3",
-    python="3.11.9",
-    at=1_001.0,
-    started_at=900.0,
-    upstreams=(UPSTREAM,),
-    listeners=(LISTENER,),
-    missing_listeners=(),
-    handler=HandlerSnapshot(
-        totals=dict.fromkeys(
-            (
-                "queries",
-                "dropped_malformed",
-                "formerr",
-                "notimp",
-                "servfail",
-                "truncated",
-                "cancelled",
-            ),
-            1,
-        ),
-        servfail_phases={"none": 0, "dial": 1},
-        wait_seconds=DURATIONS,
-    ),
-    store=StoreSnapshot(path="", write_failures_total=0, failing="", set_aside=""),
-    reload=ReloadSnapshot(ok_total=2, failed_total=1, last_ok=True, last_at=950.0, problems=()),
-    open_episodes=(),
-)
+        "store": StoreSnapshot("/var/lib/nxdns/events.db", 0, "", ""),
+        "reload": ReloadSnapshot(0, 0, True, AT - 3600, ()),
+        "open_episodes": (),
+    }
+    return Overview(**(well | fields))
 
 
-class StillSource:
-    """Says the same each time, and counts how often it is asked."""
+def flight_of(outcome: str = "NOERROR", **fields: Any) -> FlightSnapshot:
+    """One exchange that was answered quickly."""
+    well: dict[str, Any] = {
+        "seconds_ago": 1.5,
+        "slot": 3,
+        "session_seconds": 12.0,
+        "reused": True,
+        "phase_seconds": (0.0, 0.0, 0.0, 0.001, 0.02, 0.0),
+        "ended_in": "rest",
+        "outcome": outcome,
+        "failed": "(cause" in outcome,
+    }
+    return FlightSnapshot(**(well | fields))
 
-    def __init__(self, overview: Overview = OVERVIEW) -> None:
-        self.current = overview
-        self.asked = 0
+
+def episode_of(subject: str = "upstream-0", **fields: Any) -> EpisodeSnapshot:
+    """An open episode."""
+    fault = "ConnectFailed (cause ConnectionRefused)"
+    well: dict[str, Any] = {
+        "code": "upstream_exchange",
+        "subject": subject,
+        "detail": f"upstream '{subject}' failed: {fault}",
+        "opened_at": AT - 60,
+        "last_seen": AT - 5,
+        "resolved_at": None,
+        "occurrences": 3,
+        "flight": (flight_of(fault, ended_in="dial"),),
+    }
+    return EpisodeSnapshot(**(well | fields))
+
+
+class ScriptedSource:
+    """Shows what the test has put here, and does what it says when it is asked."""
+
+    def __init__(self, overview: Overview | None = None) -> None:
+        self.shown = overview or overview_of()
+        self.stored: tuple[EpisodeSnapshot, ...] = ()
+        self.flights: Mapping[int, tuple[FlightSnapshot, ...]] = {}
+        #: Called when the episodes are asked for, as a slow disk would be.
+        self.on_episodes: Callable[[], object] = lambda: None
 
     def overview(self) -> Overview:
-        self.asked += 1
-        return self.current
+        return self.shown
 
     def flight(self, index: int) -> tuple[FlightSnapshot, ...]:
-        raise AssertionError(f"nobody should have asked for the flight record of {index}")
+        return self.flights.get(index, ())
 
     def episodes(self, limit: int) -> tuple[EpisodeSnapshot, ...]:
-        raise AssertionError(f"nobody should have asked for {limit} episodes")
-
-
-def with_upstreams(*upstreams: UpstreamSnapshot) -> Overview:
-    return replace(OVERVIEW, upstreams=upstreams)
+        self.on_episodes()
+        resolved = [each for each in self.stored if each.resolved_at is not None]
+        return (*self.shown.open_episodes, *resolved[:limit])

@@ -7,7 +7,7 @@ import pytest
 
 from nxdns.web.metrics import Metrics
 from tests.support.exposition import Scrape
-from tests.support.overviews import NO_TROUBLE, StillSource
+from tests.support.full_overview import NO_TROUBLE, StillSource
 from tests.support.process import ROOT
 from tests.support.promtool import needs_promtool, promtool
 

@@ -28,7 +28,7 @@ from tests.support.fake_leaves import (
     entry_of,
     pool_of,
 )
-from tests.support.overviews import (
+from tests.support.full_overview import (
     DURATIONS,
     LISTENER,
     NO_TROUBLE,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from nxdns.snapshots import HttpSnapshot
 from nxdns.web.metrics import Metrics
 from tests.support.exposition import Scrape
-from tests.support.overviews import NO_TROUBLE, StillSource
+from tests.support.full_overview import NO_TROUBLE, StillSource
 from tests.support.process import ROOT
 
 REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")

@@ -21,8 +21,8 @@ from tests.cli.ports import refusing_tcp
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.exposition import Scrape
 from tests.support.forwarder import address_of, ask_tcp, ask_udp, running
+from tests.support.full_overview import NO_TROUBLE
 from tests.support.messages import big_response, make_query, make_response
-from tests.support.overviews import NO_TROUBLE
 from tests.support.promtool import needs_promtool, promtool
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
