@@ -1,10 +1,22 @@
 """EDNS(0): the OPT record and what a client may be sent over UDP (RFC 6891)."""
 
+from collections.abc import Iterable, Iterator
+
 from nxdns.dns.packet import Packet, Record, unpack_record
 
 MAX_DATAGRAM = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
 MIN_PAYLOAD = 512  # RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
+CLIENT_SUBNET = 8  # RFC 7871 §6
+KEEPALIVE = 11  # RFC 7828 §3.1
+PADDING = 12  # RFC 7830 §3
+EXTENDED_ERROR = 15  # RFC 8914 §2
+
+OPTION_HEAD = 4  # OPTION-CODE and OPTION-LENGTH, two octets each
 DO = 0x8000  # RFC 3225 §3: the first of the 16 flag bits in the OPT's TTL
+
+
+Option = tuple[int, bytes]
+"""OPTION-CODE and OPTION-DATA."""
 
 
 class OptError(ValueError):
@@ -71,3 +83,34 @@ def udp_limit(opt: Opt | None) -> int:
     if opt is None:
         return MIN_PAYLOAD
     return min(max(opt.payload_size, MIN_PAYLOAD), MAX_DATAGRAM)
+
+
+def options_of(opt: Opt) -> Iterator[Option]:
+    """Code and data of each option. ``opt`` has been found to parse."""
+    data = opt.options
+    offset = 0
+    while offset < len(data):
+        end = offset + OPTION_HEAD + (data[offset + 2] << 8 | data[offset + 3])
+        yield data[offset] << 8 | data[offset + 1], data[offset + OPTION_HEAD : end]
+        offset = end
+
+
+def encode_options(options: Iterable[Option]) -> bytes:
+    """The RDATA of an OPT."""
+    return b"".join(
+        code.to_bytes(2, "big") + len(data).to_bytes(2, "big") + data for code, data in options
+    )
+
+
+def encode_opt(*, extended_rcode: int = 0, dnssec_ok: bool = False, options: bytes = b"") -> bytes:
+    """An OPT record of ours: version 0, our payload size."""
+    return b"".join(
+        (
+            b"\0\0\x29",
+            MAX_DATAGRAM.to_bytes(2, "big"),
+            bytes([extended_rcode, 0]),
+            (DO if dnssec_ok else 0).to_bytes(2, "big"),
+            len(options).to_bytes(2, "big"),
+            options,
+        )
+    )

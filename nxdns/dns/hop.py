@@ -7,62 +7,29 @@ padding belong to the one connection that they were sent on, and never cross. Wh
 the OPT passes byte for byte.
 """
 
-from collections.abc import Iterable, Iterator
-
-import dns.exception
-import dns.message
-import dns.name
-
-from nxdns.dns.edns import DO, MAX_DATAGRAM, Opt, parse_opt
+from nxdns.dns.edns import (
+    CLIENT_SUBNET,
+    EXTENDED_ERROR,
+    KEEPALIVE,
+    MAX_DATAGRAM,
+    OPTION_HEAD,
+    PADDING,
+    Opt,
+    encode_opt,
+    encode_options,
+    options_of,
+    parse_opt,
+)
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.name import POINTER
-from nxdns.dns.packet import OPT, RECORD_FIXED, Packet, Record
-
-CLIENT_SUBNET = 8  # RFC 7871 §6
-KEEPALIVE = 11  # RFC 7828 §3.1
-PADDING = 12  # RFC 7830 §3
-EXTENDED_ERROR = 15  # RFC 8914 §2
+from nxdns.dns.packet import OPT, RECORD_FIXED, Packet
+from nxdns.dns.records import expanded_records
 
 PADDING_BLOCK = 128  # RFC 8467 §4.1, for queries
 
 _ARCOUNT = 10  # offset in the header
-_OPTION_HEAD = 4  # OPTION-CODE and OPTION-LENGTH
 _ASK_FOR_KEEPALIVE = bytes([0, KEEPALIVE, 0, 0])  # RFC 7828 §3.2.1: of a client, without a time
 _EMPTY_OPT_TAIL = b"\0\0\x29"  # the root, TYPE OPT
-
-Option = tuple[int, bytes]
-
-
-def options_of(opt: Opt) -> Iterator[Option]:
-    """Code and data of each option. ``opt`` has been found to parse."""
-    data = opt.options
-    offset = 0
-    while offset < len(data):
-        end = offset + _OPTION_HEAD + (data[offset + 2] << 8 | data[offset + 3])
-        yield data[offset] << 8 | data[offset + 1], data[offset + _OPTION_HEAD : end]
-        offset = end
-
-
-def encode_options(options: Iterable[Option]) -> bytes:
-    """The RDATA of an OPT."""
-    return b"".join(
-        code.to_bytes(2, "big") + len(data).to_bytes(2, "big") + data for code, data in options
-    )
-
-
-def encode_opt(*, extended_rcode: int = 0, dnssec_ok: bool = False, options: bytes = b"") -> bytes:
-    """An OPT record of ours: version 0, our payload size."""
-    return b"".join(
-        (
-            b"\0\0\x29",
-            MAX_DATAGRAM.to_bytes(2, "big"),
-            bytes([extended_rcode, 0]),
-            (DO if dnssec_ok else 0).to_bytes(2, "big"),
-            len(options).to_bytes(2, "big"),
-            options,
-        )
-    )
-
 
 _OPT_WITHOUT_DO = encode_opt()
 _OPT_WITH_DO = encode_opt(dnssec_ok=True)
@@ -88,7 +55,11 @@ def complete(query: bytes, *, keepalive: bool) -> bytes:
     idle. A query without such an end is returned as it is.
     """
     start = len(query) - 1 - RECORD_FIXED
-    if query[start : start + 3] == _EMPTY_OPT_TAIL and query[-2:] == b"\0\0" and query[10:12] > b"\0\0":
+    if (
+        query[start : start + 3] == _EMPTY_OPT_TAIL
+        and query[-2:] == b"\0\0"
+        and query[10:12] > b"\0\0"
+    ):
         options = b""
     else:
         found = _last_opt(query)
@@ -98,10 +69,10 @@ def complete(query: bytes, *, keepalive: bool) -> bytes:
     if keepalive:
         options += _ASK_FOR_KEEPALIVE
     head = query[: start + 1 + RECORD_FIXED - 2]
-    size = len(head) + 2 + len(options) + _OPTION_HEAD
+    size = len(head) + 2 + len(options) + OPTION_HEAD
     padding = -size % PADDING_BLOCK
     if size + padding <= MAX_MESSAGE:
-        options += b"\0\x0c" + padding.to_bytes(2, "big") + bytes(padding)
+        options += bytes([0, PADDING]) + padding.to_bytes(2, "big") + bytes(padding)
     return head + len(options).to_bytes(2, "big") + options
 
 
@@ -148,3 +119,35 @@ def _opt_of(packet: Packet) -> Opt | None:
         return parse_opt(record)
     except ValueError:
         return Opt(record.rclass, 0, 0, False, b"")
+
+
+def without_opt(packet: Packet, ours: bytes) -> bytes:
+    """The message of ``packet`` with its OPT records taken out, and ``ours``, if any, at its end."""
+    wire = packet.wire
+    start, end = packet.opt_start, _end_of_opt(packet)
+    if packet.opt_count == 1 and (end == len(wire) or not _may_point_behind(wire, start, end)):
+        arcount = packet.arcount - 1 + (1 if ours else 0)
+        return _with_arcount(wire[:start], arcount) + wire[end:] + ours
+    kept = [record for rtype, record in expanded_records(wire, start) if rtype != OPT]
+    arcount = packet.arcount - packet.opt_count + (1 if ours else 0)
+    return _with_arcount(wire[:start], arcount) + b"".join(kept) + ours
+
+
+def _end_of_opt(packet: Packet) -> int:
+    fixed = packet.opt_fixed
+    return fixed + RECORD_FIXED + (packet.wire[fixed + 8] << 8 | packet.wire[fixed + 9])
+
+
+def _may_point_behind(wire: bytes, start: int, end: int) -> bool:
+    """Whether something behind ``end`` could be a compression pointer to behind ``start``.
+
+    Such a one would be wrong once what is between the two is gone.
+    """
+    return any(
+        octet >= POINTER and (octet & ~POINTER & 0xFF) << 8 | following >= start
+        for octet, following in zip(wire[end:], wire[end + 1 :], strict=False)
+    )
+
+
+def _with_arcount(wire: bytes, arcount: int) -> bytes:
+    return wire[:_ARCOUNT] + arcount.to_bytes(2, "big") + wire[_ARCOUNT + 2 :]

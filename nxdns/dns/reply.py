@@ -2,9 +2,8 @@
 
 import struct
 
-from nxdns.dns.edns import DO, MAX_DATAGRAM, Opt
+from nxdns.dns.edns import Opt, encode_opt
 from nxdns.dns.header import OPCODE_MASK, QR, RA, RCODE_MASK, RD, TC, Header, pack_header
-from nxdns.dns.packet import OPT
 
 QUESTION_OWNER = b"\xc0\x0c"  # a pointer to the first question's name, behind the header
 
@@ -43,8 +42,16 @@ class ResponseBuilder:
 
     def add_opt_echo(self, opt: Opt) -> "ResponseBuilder":
         """End the reply with an OPT of ours: version 0, no options, the client's DO (RFC 3225)."""
-        ttl = DO if opt.dnssec_ok else 0
-        self._opt = b"\0" + _pack_record(OPT, MAX_DATAGRAM, ttl, 0)
+        self._opt = encode_opt(dnssec_ok=opt.dnssec_ok)
+        return self
+
+    def add_opt(
+        self, opt: Opt, *, extended_rcode: int = 0, options: bytes = b""
+    ) -> "ResponseBuilder":
+        """As add_opt_echo, with the upper eight bits of an RCODE, and options."""
+        self._opt = encode_opt(
+            extended_rcode=extended_rcode, dnssec_ok=opt.dnssec_ok, options=options
+        )
         return self
 
     def build(self) -> bytes:

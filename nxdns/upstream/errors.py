@@ -15,8 +15,9 @@ greenlet, may end one here.
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from greenlet import GreenletExit
 
@@ -126,12 +127,31 @@ class Fault:
         return f"{self.kind.value} (cause {self.cause})"
 
 
+class Tried(NamedTuple):
+    """One upstream that did not answer, or was not asked."""
+
+    position: int
+    """In the pool's order, from 1."""
+    label: str
+    cause: str
+    """That of its fault, or why it was passed over."""
+    at_connect: bool
+    """Whether it could not be reached at all."""
+
+    def __str__(self) -> str:
+        return f"{self.position} {self.label}: {self.cause}"
+
+
 class PeerFault(Exception):
     """Every upstream that was tried failed; ``fault`` is that of the last one."""
 
-    def __init__(self, fault: Fault, phase: Phase | None = None) -> None:
+    def __init__(
+        self, fault: Fault, phase: Phase | None = None, tried: Sequence[Tried] = ()
+    ) -> None:
         super().__init__(str(fault))
         self.fault = fault
+        #: Each upstream that was tried, or passed over, in their order.
+        self.tried = tuple(tried)
         #: Where the query was when its time, or its last upstream, ran out; None: nowhere.
         self.phase = phase
 
@@ -142,8 +162,9 @@ class LocalResource(Exception):
     def __init__(self, kind: LocalKind, phase: Phase | None = None) -> None:
         super().__init__(kind.value)
         self.kind = kind
-        #: As of PeerFault.
+        #: As of PeerFault, so far as the query came.
         self.phase = phase
+        self.tried: tuple[Tried, ...] = ()
 
 
 def group(error: PeerFault | LocalResource | GreenletExit) -> Group:

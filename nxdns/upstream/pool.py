@@ -6,11 +6,12 @@ upstream and is recorded against none.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nxdns.snapshots import FlightSnapshot, UpstreamSnapshot
+from nxdns.units import NS_PER_SECOND
 from nxdns.upstream import health
 from nxdns.upstream.attempt import EXPIRED, attempt
 from nxdns.upstream.deadlines import Deadlines
@@ -24,6 +25,7 @@ from nxdns.upstream.transport import (
     LocalResource,
     PeerFault,
     Phase,
+    Tried,
 )
 
 _log = logging.getLogger(__name__)
@@ -81,20 +83,40 @@ class UpstreamPool:
     def exchange(self, query: bytes) -> bytes:
         """See :class:`~nxdns.upstream.transport.Client`. Ends within the total budget."""
         deadline = self._clock() + self._budgets.total_ns
-        last: Failed | None = None
-        for probing in (False, True):
-            for entry in self.entries:
-                if not entry.enabled:
-                    continue
-                outcome = self._ask(entry, query, deadline, probing=probing)
-                if isinstance(outcome, bytes):
-                    return outcome
-                last = outcome or last
-            # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
-            # backoff ends: the second pass asks all, but only if the first could ask nobody.
-            if last is not None:
-                raise PeerFault(last.fault, last.phase)
-        raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
+        failed: dict[Entry, Failed] = {}
+        try:
+            for probing in (False, True):
+                for entry in self.entries:
+                    if not entry.enabled:
+                        continue
+                    outcome = self._ask(entry, query, deadline, probing=probing)
+                    if isinstance(outcome, bytes):
+                        return outcome
+                    if outcome is not None:
+                        failed[entry] = outcome
+                # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
+                # backoff ends: the second pass asks all, but only if the first could ask nobody.
+                if failed:
+                    last = next(reversed(failed.values()))
+                    raise PeerFault(last.fault, last.phase)
+            raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
+        except (PeerFault, LocalResource) as error:
+            error.tried = tuple(self._tried(failed))
+            raise
+
+    def _tried(self, failed: Mapping[Entry, Failed]) -> Iterator[Tried]:
+        """What became of each upstream that did not answer."""
+        now = self._clock()
+        for position, entry in enumerate(self.entries, start=1):
+            asked = failed.get(entry)
+            until = entry.health.backoff_until
+            if asked is not None:
+                fault = asked.fault
+                at_connect = fault.kind is FaultKind.CONNECT_FAILED
+                yield Tried(position, entry.label, fault.cause, at_connect)
+            elif entry.enabled and until is not None and until > now:
+                seconds = -(-(until - now) // NS_PER_SECOND)
+                yield Tried(position, entry.label, f"backoff {seconds}s", at_connect=False)
 
     def _ask(
         self, entry: Entry, query: bytes, deadline: int, *, probing: bool

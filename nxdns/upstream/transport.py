@@ -16,6 +16,7 @@ from nxdns.upstream.errors import (
     LocalKind,
     LocalResource,
     PeerFault,
+    Tried,
     group,
 )
 from nxdns.upstream.exchange import ExchangeInfo, Phase
@@ -37,6 +38,7 @@ __all__ = [
     "Phase",
     "Scheme",
     "SessionStats",
+    "Tried",
     "group",
     "validate_response",
 ]
