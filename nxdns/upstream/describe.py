@@ -74,6 +74,21 @@ def flight_of(entry: Entry, now: int) -> tuple[FlightSnapshot, ...]:
     )
 
 
+def flight_record(flight: FlightSnapshot) -> dict[str, object]:
+    """As it is stored: its fields, to the microsecond. Spelled out, for queries wait meanwhile."""
+    session = flight.session_seconds
+    return {
+        "seconds_ago": round(flight.seconds_ago, 6),
+        "slot": flight.slot,
+        "session_seconds": None if session is None else round(session, 6),
+        "reused": flight.reused,
+        "phase_seconds": [round(seconds, 6) for seconds in flight.phase_seconds],
+        "ended_in": flight.ended_in,
+        "outcome": flight.outcome,
+        "failed": flight.failed,
+    }
+
+
 def _flight(record: Flight, now: int) -> FlightSnapshot:
     ended, slot, opened_at, reused, *phases, phase, fault, rcode = record
     return FlightSnapshot(
