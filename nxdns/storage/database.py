@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS episodes (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_open
     ON episodes (code, subject) WHERE resolved_at IS NULL;
+CREATE INDEX IF NOT EXISTS by_opening ON episodes (code, subject, opened_at);
 CREATE INDEX IF NOT EXISTS by_end ON episodes (resolved_at);
 """
 

@@ -164,7 +164,7 @@ class EventStore:
                     self._pending.clear()
             self._run(self._database.close)
             self._thread.join()
-        self._thread.kill()
+        self._thread.maxsize = 0  # its kill would wait for what is stuck
         if self._pending:
             _log.warning("%d episodes are not stored: %s", len(self._pending), failed)
 
