@@ -136,14 +136,13 @@ class EventStore:
 
         Waits for the file, in the greenlet that asks. What cannot be read is left out.
         """
-        # From before the wait as well: what is written meanwhile may have been read too early.
-        before = list(self._pending.values())
         stored = [] if self._closed else self._run(self._database.recent, limit)
         if isinstance(stored, str):
             _log.debug("the store of episodes %s cannot be read: %s", self.path, stored)
             stored = []
         self._tell_of_damage()
-        newest_last = (*stored, *before, *self._pending.values(), *self._open.values())
+        # As it is after the wait: what has been read as ended may have been opened again.
+        newest_last = (*stored, *self._pending.values())
         known = {(each.code, each.subject, each.opened_at): each for each in newest_last}
         resolved = [(e.resolved_at, e) for e in known.values() if e.resolved_at is not None]
         resolved.sort(key=lambda each: each[0], reverse=True)

@@ -517,6 +517,26 @@ def test_nobody_waits_for_a_write_but_who_asks_for_resolved_episodes(
         counting.kill()
 
 
+def test_what_opens_again_while_its_end_is_being_written_is_not_told_as_ended(
+    tmp_path: Path, wall: WallClock, slow: type[SlowDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow, "seconds", 0.1)
+    path = tmp_path / "events.db"
+    with store_on(path, wall) as store:
+        store.report(CODE, "home", "down", no_flight)
+        written(store)
+        store.resolve(CODE, "home")
+        eventually(lambda: store._database.running)  # type: ignore[attr-defined]
+        reading = gevent.spawn(store.recent, 9)
+        gevent.sleep(0)
+        store.report(CODE, "home", "down again", no_flight)
+        assert reading.get() == []
+        assert [(e.detail, e.occurrences) for e in store.active()] == [("down again", 2)]
+        written(store)
+        assert store.recent(9) == []
+        assert [(e.detail, e.occurrences) for e in open_in(path)] == [("down again", 2)]
+
+
 def test_a_thread_that_cannot_be_started_is_a_failed_write(
     tmp_path: Path, wall: WallClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ from tests.support.http_peer import (
 )
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -306,6 +307,27 @@ def test_one_that_expires_in_the_handshake_is_booked_to_it(
         phases = at.exchange()
         assert_ended_in(at, phases, TLS)
         assert phases[DIAL] > 0
+
+
+def test_one_that_joins_in_the_handshake_and_expires_there_is_booked_to_it(
+    authority: Authority,
+) -> None:
+    def connected() -> bool:
+        session = at.entry.slots.leaves[0]._session  # type: ignore[attr-defined]
+        return session is not None and session._connected
+
+    with (
+        TcpPeer(lambda sock: sock.recv(1) and gevent.sleep(30)) as peer,
+        house_at(DOT, peer.port, authority, attempt_ns=BUDGET_NS, depth=4) as at,
+    ):
+        first = gevent.spawn(at.exchange)
+        eventually(connected)
+        joining = gevent.spawn(at._ask, QUERY)
+        gevent.joinall([first, joining])
+        latest, _ = at.pool.flight(0)
+        assert joining.value == latest.ended_in == "tls"
+        assert latest.phase_seconds[DIAL] == 0
+        assert latest.outcome == "Timeout (cause Timeout)"
 
 
 @WIRES
