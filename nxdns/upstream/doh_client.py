@@ -130,6 +130,7 @@ class DohClient:
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
         if not 0 < len(query) <= MAX_MESSAGE:
+            self.last.begin(reused=False, tls_version="")
             raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
         deadline_seconds = monotonic() + self._site.attempt_seconds
         posting = Posting(self.last, deadline_seconds, fresh=False)

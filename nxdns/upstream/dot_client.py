@@ -37,10 +37,10 @@ class DotClient:
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
-        if not 0 < len(query) <= MAX_MESSAGE:
-            raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
         rider = Rider(query)
         try:
+            if not 0 < len(query) <= MAX_MESSAGE:
+                raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
             # Ends: who rides on has been spared once, or has seen an answer to somebody else.
             while True:
                 session = self._session

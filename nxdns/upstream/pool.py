@@ -86,7 +86,7 @@ class UpstreamPool:
             for entry in self.entries:
                 if not entry.enabled:
                     continue
-                outcome = self._ask(entry, query, deadline, probing=probing)
+                outcome = self._ask(entry, query, deadline, last, probing=probing)
                 if isinstance(outcome, bytes):
                     return outcome
                 last = outcome or last
@@ -97,27 +97,35 @@ class UpstreamPool:
         raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
 
     def _ask(
-        self, entry: Entry, query: bytes, deadline: int, *, probing: bool
+        self, entry: Entry, query: bytes, deadline: int, last: Failed | None, *, probing: bool
     ) -> bytes | Failed | None:
-        """Ask one upstream, unless it is in backoff and this is no probe: then None."""
+        """Ask one upstream, unless it is in backoff and this is no probe: then None.
+
+        ``last`` is what became of the one before.
+        """
         now = self._clock()
         state = entry.health
         if not (probing or state.backoff_until is None or state.available(now)):
             return None
         left_ns = deadline - now
         if left_ns <= 0:
-            raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
+            died_in = Phase.QUEUE if last is None else last.phase
+            raise LocalResource(LocalKind.BUDGET_EXHAUSTED, died_in)
         slots = entry.slots
+        history = entry.history
         leaf = slots.acquire(left_ns)
         if leaf is None:
+            history.book_wait(self._clock() - now)
             raise PeerFault(EXPIRED, Phase.QUEUE)
         try:
             admitted = self._clock()
             # Again: a wait for a slot may have outlived the health that admitted it.
             if not (probing or state.backoff_until is None or state.available(admitted)):
+                history.book_wait(admitted - now)
                 return None
             left_ns = deadline - admitted
             if left_ns <= 0:
+                history.book_wait(admitted - now)
                 raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
             try:
                 outcome = attempt(
@@ -128,14 +136,16 @@ class UpstreamPool:
                     left_ns=left_ns,
                 )
             except LocalResource as local:
-                local.phase = Phase(leaf.last.phase)
+                info = leaf.last
+                local.phase = Phase(info.phase)
+                history.book(info, queued_ns=admitted - now, took_ns=self._clock() - admitted)
                 raise
         finally:
             slots.release(leaf)
         # Nothing has switched since the leaf came back, so this is of this exchange.
         info = leaf.last
         ended = self._clock()
-        entry.history.record(
+        history.record(
             outcome,
             info,
             slot=slots.slot_of(leaf),
