@@ -19,6 +19,7 @@ from nxdns.platform.address import ListenAddress
 from nxdns.storage.database import Episode
 from nxdns.storage.location import FILE_NAME, locate
 from nxdns.storage.reading import read_episodes
+from nxdns.upstream.exchange import Phase
 from nxdns.upstreams import StartError
 
 _RESOLVED = 50  # two screens; --json and a database browser are for those who want more
@@ -95,9 +96,10 @@ def _row(cells: Sequence[str], columns: int | None) -> list[str]:
 
 def _duration(seconds: float) -> str:
     """The two units that matter: ``4.2 s``, ``2m 13s``, ``3h 05m``, ``12d 4h``."""
-    if seconds < 60:
-        return f"{max(seconds, 0.0):.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
+    rounded = round(max(seconds, 0.0), 1)
+    if rounded < 60:
+        return f"{rounded:.1f} s"
+    minutes, rest = divmod(int(rounded), 60)
     if minutes < 60:
         return f"{minutes}m {rest:02}s"
     hours, minutes = divmod(minutes, 60)
@@ -131,8 +133,17 @@ def _as_json(episode: Episode) -> dict[str, object]:
         "last_seen": _rfc3339(episode.last_seen),
         "resolved_at": None if resolved is None else _rfc3339(resolved),
         "occurrences": episode.occurrences,
-        "flight": json.loads(episode.flight or "[]"),
+        "flight": [_record(each) for each in json.loads(episode.flight or "[]")],
     }
+
+
+def _record(flight: dict[str, Any]) -> dict[str, Any]:
+    """As the API has it: the store keeps the phases in their order, without their names."""
+    phases = flight["phase_seconds"]
+    if not isinstance(phases, list):
+        return flight
+    names = [phase.label for phase in Phase]
+    return flight | {"phase_seconds": dict(zip(names, phases, strict=True))}
 
 
 def _read(config: Config) -> tuple[list[Episode], str]:
