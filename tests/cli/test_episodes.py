@@ -17,8 +17,8 @@ from gevent.pywsgi import WSGIServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nxdns.cli import main
 from nxdns.cli import episodes as verb
+from nxdns.cli import main
 from nxdns.cli.episodes import table
 from nxdns.storage.database import Episode
 from nxdns.storage.events import EventStore
