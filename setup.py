@@ -22,8 +22,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["nxdns", "nxdns.*"]),
     package_data={"nxdns": ["py.typed"]},
-    # pip puts it beside the bin/ that holds the command, where --config looks for it.
-    data_files=[("etc", ["etc/nxdns.toml"])],
+    # pip puts them beside the bin/ that holds the command, where --config looks for the first.
+    data_files=[("etc", ["etc/nxdns.toml", "etc/nxdns.service"])],
     entry_points={"console_scripts": ["nxdns = nxdns.cli:run"]},
     install_requires=[
         "gevent>=25.4",
