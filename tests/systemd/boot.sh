@@ -65,7 +65,7 @@ StandardOutput=append:/run/boot/results/output
 StandardError=inherit
 ExecStartPre=/bin/sh -c "ip link set lo up"
 ExecStart=/bin/sh -c "/run/boot/script; echo $$? >/run/boot/results/status"
-ExecStopPost=/bin/systemctl poweroff --force --force
+ExecStopPost=/bin/sh -c "systemctl poweroff --force --force >/dev/null 2>&1"
 UNIT
 cat >"$root/run/systemd/system/boot.target" <<'UNIT'
 [Unit]

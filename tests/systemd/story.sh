@@ -58,6 +58,10 @@ part verified
 systemd-analyze verify /etc/systemd/system/nxdns.service 2>&1
 echo "status $?"
 
+part enabled
+systemctl enable --quiet nxdns
+systemctl is-enabled nxdns
+
 part the-shipped-file
 /opt/nxdns/bin/python -c '
 import sys
@@ -115,6 +119,10 @@ ask @127.0.0.1 +tcp
 ask @::1
 ask @::1 +tcp
 for property in ActiveState SubState NRestarts StatusText; do show $property; done
+
+part tried
+nxdns check
+nxdns burst --server 127.0.0.1:53 | tail -1
 
 part confined
 pid=$(show MainPID)
@@ -175,6 +183,12 @@ until_true is ActiveState active
 ask @127.0.0.1
 show StatusText
 
+part updated
+before=$(show MainPID)
+bash -eux /srv/install/update 2>&1
+[ "$(show MainPID)" = "$before" ] || echo "another process"
+ask @127.0.0.1
+
 part stopped
 systemctl stop nxdns
 echo "stop said $?"
@@ -195,3 +209,4 @@ systemctl stop nxdns
 
 part the-end
 journalctl --unit=nxdns --output=cat | grep -c Traceback
+exit 0
