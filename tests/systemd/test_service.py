@@ -12,14 +12,14 @@ from gevent import subprocess
 
 from tests.support.process import ROOT
 
-pytestmark = [pytest.mark.systemd, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
 UNIT = ROOT / "etc" / "nxdns.service"
 HERE = Path(__file__).parent
 _HOW_TO = ROOT / "docs" / "how-to" / "install.md"
 _CHECKOUT = "/usr/local/src/nxdns"
 _DEPENDENCIES = "/usr/local/lib/nxdns-dependencies"
-_BOOT_SECONDS = 150  # it takes 15 s where nothing else runs
+_BOOT_SECONDS = 270  # it takes 40 s where nothing else runs
 _MOST_EXPOSED = 2.0
 
 # The packages that pip would fetch are those that these tests run with, and setuptools does with
