@@ -22,9 +22,17 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["nxdns", "nxdns.*"]),
     package_data={"nxdns": ["py.typed"], "nxdns.web": ["page/*"]},
-    # pip puts it beside the bin/ that holds the command, where --config looks for it.
+    # pip puts them beside the bin/ that holds the command, where --config looks for the first.
     data_files=[
-        ("etc", ["etc/nxdns.toml", "etc/nxdns-alerts.yml", "etc/grafana-dashboard.json"]),
+        (
+            "etc",
+            [
+                "etc/nxdns.toml",
+                "etc/nxdns.service",
+                "etc/nxdns-alerts.yml",
+                "etc/grafana-dashboard.json",
+            ],
+        ),
     ],
     entry_points={"console_scripts": ["nxdns = nxdns.cli:run"]},
     install_requires=[

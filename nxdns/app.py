@@ -37,6 +37,8 @@ class App:
     def __init__(self, config: Config) -> None:
         """Build and bind everything. Raises StartError; then nothing is left open."""
         self.config = config
+        #: What only a restart changes stays as it is here.
+        self._started = config
         self.listeners: list[Listener] = []
         self.missing: list[ListenAddress] = []
         self.web: WebServer | None = None
@@ -119,10 +121,10 @@ class App:
         wanting = [
             f"{table} has changed, which needs a restart"
             for table, before, now in (
-                ("[server] listen", self.config.listen, config.listen),
-                ("[web]", self.config.web, config.web),
-                ("[storage]", self.config.storage_path, config.storage_path),
-                ("[log] format", self.config.log.format, config.log.format),
+                ("[server] listen", self._started.listen, config.listen),
+                ("[web]", self._started.web, config.web),
+                ("[storage]", self._started.storage_path, config.storage_path),
+                ("[log] format", self._started.log.format, config.log.format),
             )
             if before != now
         ]

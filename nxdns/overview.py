@@ -4,7 +4,9 @@ import json
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 import gevent
 
@@ -27,7 +29,7 @@ from nxdns.snapshots import (
 from nxdns.storage.database import Episode
 from nxdns.storage.events import EventStore
 
-_OPEN_EPISODES = 16  # flight records kept as values; more upstreams than a household has
+_FLIGHT_FIELDS = frozenset(field.name for field in fields(FlightSnapshot))
 _NOT_TOTALS = frozenset({"servfail_phases", "active"})
 
 
@@ -84,12 +86,12 @@ class Surface:
 
     def episodes(self, limit: int) -> tuple[EpisodeSnapshot, ...]:
         """The open ones, then at most ``limit`` resolved ones, each the newest first. Waits."""
-        shown = []
-        for each in self._store.active() + self._store.recent(limit):
-            shown.append(_episode(each))
-            # A flight record takes milliseconds to read: queries have their turn in between.
-            gevent.sleep(0)
-        return tuple(shown)
+        resolved = self._store.recent(limit)
+        told = [_episode(each) for each in self._store.active()]
+        for each in resolved:
+            told.append(_episode(each))
+            gevent.sleep(0)  # a flight record takes a millisecond: queries go between
+        return tuple(told)
 
     def _handler_snapshot(self) -> HandlerSnapshot:
         stats = self._handler.stats
@@ -132,15 +134,18 @@ def _episode(episode: Episode) -> EpisodeSnapshot:
         last_seen=episode.last_seen,
         resolved_at=episode.resolved_at,
         occurrences=episode.occurrences,
-        flight=_flight_record(episode.flight),
+        flight=_flights(episode.flight),
     )
 
 
-# The open ones are shown with every look at the page and every scrape.
-@lru_cache(maxsize=_OPEN_EPISODES)
-def _flight_record(text: str) -> tuple[FlightSnapshot, ...]:
-    return tuple(_flight(record) for record in json.loads(text or "[]"))
+# Those that are open are asked for with each scrape, and a household has few upstreams.
+@lru_cache(maxsize=32)
+def _flights(stored: str) -> tuple[FlightSnapshot, ...]:
+    """A flight record as it was stored; of another version's, what this one understands."""
+    records = json.loads(stored or "[]")
+    return tuple(_flight(record) for record in records if record.keys() >= _FLIGHT_FIELDS)
 
 
-def _flight(record: dict[str, object]) -> FlightSnapshot:
-    return FlightSnapshot(**{**record, "phase_seconds": tuple(record["phase_seconds"])})  # type: ignore[arg-type]
+def _flight(record: dict[str, Any]) -> FlightSnapshot:
+    known = {name: record[name] for name in _FLIGHT_FIELDS}
+    return FlightSnapshot(**{**known, "phase_seconds": tuple(known["phase_seconds"])})

@@ -64,14 +64,13 @@ class Upstreams:
         known = {} if before is None else before.histories
         histories: dict[Identity, History] = {}
         for upstream in config.upstreams:
-            history = known.get(upstream.identity) or History()
+            history = histories[upstream.identity] = known.get(upstream.identity) or History()
             try:
                 slots = slots_of(upstream, history)
             except (OSError, SSL.Error, ValueError) as exc:
                 reason = f"upstream '{upstream.label}' cannot be built: {exc}"
                 _log.error("%s", reason)
                 continue
-            histories[upstream.identity] = history
             entries.append(
                 Entry(
                     upstream.endpoint,

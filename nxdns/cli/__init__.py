@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from nxdns import __version__
-from nxdns.cli import burst, check, demo, serve, version
+from nxdns.cli import burst, check, demo, episodes, serve, version
 from nxdns.config import ConfigError
 from nxdns.logs.bugs import log_hub_errors
 from nxdns.upstreams import StartError
 
-_VERBS = (serve, check, burst, demo, version)
+_VERBS = (serve, check, burst, demo, episodes, version)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -11,6 +11,7 @@ from nxdns import logs
 from nxdns.cli import config_file
 from nxdns.config import Config, UpstreamConfig
 from nxdns.dns import packet
+from nxdns.dns.hop import to_upstream
 from nxdns.units import NS_PER_MS
 from nxdns.upstream.transport import LocalResource, PeerFault
 from nxdns.upstreams import StartError, Upstreams
@@ -52,7 +53,8 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
         return False
     pool = upstreams.pool
     leaf = pool.entries[0].slots.leaves[0]
-    query = dns.message.make_query(_PROBE_NAME, "A").to_wire()
+    asked = packet.parse(dns.message.make_query(_PROBE_NAME, "A").to_wire())
+    query = to_upstream(asked, None)
     started = time.monotonic_ns()
     name = upstream.tls_name or upstream.endpoint.host
     try:

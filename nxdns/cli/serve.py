@@ -32,6 +32,8 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(options: argparse.Namespace) -> int:
+    # Before all else: without a handler, a SIGHUP that comes too early would end the process.
+    wanted = _reload_on_signal()
     path = config_file.path_of(options)
     config = load(path)
     logs.configure(config.log.level, config.log.format)
@@ -40,8 +42,10 @@ def run(options: argparse.Namespace) -> int:
     app.start()
     announce(app)
     notify("READY=1", f"STATUS={_status(app)}")
-    _reload_on_signal(app, path)
+    reloader = gevent.spawn(_reload_whenever, wanted, app, path)
     ending.wait()
+    # A reload would tell systemd that it is ready again.
+    reloader.kill()
     if app.in_flight:
         limit_seconds = app.config.total_ms / MS_PER_SECOND
         _log.info(
@@ -54,15 +58,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reload_on_signal(app: App, path: Path) -> None:
-    """Let SIGHUP read the file again."""
+def _reload_on_signal() -> Event:
+    """An event that SIGHUP sets."""
+    wanted = Event()
+    gevent.signal_handler(signal.SIGHUP, wanted.set)
+    return wanted
 
-    def reload() -> None:
+
+def _reload_whenever(wanted: Event, app: App, path: Path) -> None:
+    """Read the file again each time that ``wanted`` is set."""
+    while True:
+        wanted.wait()
+        wanted.clear()
         notify(*reloading())
-        app.reload(lambda: load(path))
+        # In a greenlet of its own: the hub logs what escapes it, and the next SIGHUP is obeyed.
+        gevent.spawn(app.reload, lambda: load(path)).join()
         notify("READY=1", f"STATUS={_status(app)}")
-
-    gevent.signal_handler(signal.SIGHUP, reload)
 
 
 def _status(app: App) -> str:

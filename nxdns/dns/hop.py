@@ -1,10 +1,10 @@
 """The OPT record hop by hop (RFC 6891 §6.1): what of a client's goes upstream, what comes back.
 
 Upstream goes an OPT of ours: our payload size, the client's DO, and of its options Client Subnet
-alone, if it sent one. Back to a client that sent an OPT goes one of ours again, with the upstream's
-extended RCODE, and of its options Client Subnet and Extended Errors (RFC 8914). Cookie, keepalive and
-padding belong to the one connection that they were sent on, and never cross. Whatever is outside
-the OPT passes byte for byte.
+alone, if it sent one. Back to a client that sent an OPT goes one of ours again, with the extended
+RCODE of the upstream, and of its options Client Subnet and Extended Errors (RFC 8914). Cookie,
+keepalive and padding belong to the one connection that they were sent on, and never cross. Whatever
+is outside the OPT passes byte for byte.
 """
 
 from nxdns.dns.edns import (
@@ -21,6 +21,7 @@ from nxdns.dns.edns import (
     parse_opt,
 )
 from nxdns.dns.framing import MAX_MESSAGE
+from nxdns.dns.header import HEADER_LENGTH
 from nxdns.dns.name import POINTER
 from nxdns.dns.packet import OPT, RECORD_FIXED, Packet
 from nxdns.dns.records import expanded_records
@@ -55,10 +56,12 @@ def complete(query: bytes, *, keepalive: bool) -> bytes:
     idle. A query without such an end is returned as it is.
     """
     start = len(query) - 1 - RECORD_FIXED
+    if start < HEADER_LENGTH:
+        return query
     if (
         query[start : start + 3] == _EMPTY_OPT_TAIL
         and query[-2:] == b"\0\0"
-        and query[10:12] > b"\0\0"
+        and query[_ARCOUNT + 1]
     ):
         options = b""
     else:
@@ -80,7 +83,7 @@ def _last_opt(query: bytes) -> int:
     """Where the OPT of a Client Subnet begins that ends ``query``; -1 when nothing such does."""
     # 8 octets of fixed data and at most 16 of an address, behind the head of the option.
     for start in range(len(query) - 1 - RECORD_FIXED, len(query) - 48, -1):
-        if start < 12:
+        if start < HEADER_LENGTH:
             break
         length = len(query) - start - 1 - RECORD_FIXED
         if (
@@ -111,7 +114,7 @@ def to_client(reply: Packet, opt: Opt | None) -> bytes:
 
 
 def _opt_of(packet: Packet) -> Opt | None:
-    """The first OPT, if it can be read: what an upstream gets wrong there is no client's business."""
+    """The first OPT; of one that cannot be read, what can be."""
     record = packet.opt_record()
     if record is None:
         return None
@@ -122,7 +125,7 @@ def _opt_of(packet: Packet) -> Opt | None:
 
 
 def without_opt(packet: Packet, ours: bytes) -> bytes:
-    """The message of ``packet`` with its OPT records taken out, and ``ours``, if any, at its end."""
+    """The message of ``packet`` without its OPT records, and with ``ours``, if any, at its end."""
     wire = packet.wire
     start, end = packet.opt_start, _end_of_opt(packet)
     if packet.opt_count == 1 and (end == len(wire) or not _may_point_behind(wire, start, end)):

@@ -17,8 +17,8 @@
     peer fault, local lack   SERVFAIL, question, OPT      servfail
     killed, or out of time   nothing; it propagates       cancelled
 
-The rows are tried in this order. It owns no socket and reads no clock. An OPT is hop by hop: what of
-it crosses is the business of :mod:`nxdns.dns.hop`.
+The rows are tried in this order. It owns no socket and reads no clock. An OPT is hop by hop: what
+of it crosses is the business of :mod:`nxdns.dns.hop`.
 """
 
 import enum

@@ -7,6 +7,7 @@ for the thread pool that runs it would log an exception with a traceback of its 
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +25,17 @@ CREATE TABLE IF NOT EXISTS episodes (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_open
     ON episodes (code, subject) WHERE resolved_at IS NULL;
+CREATE INDEX IF NOT EXISTS by_opening ON episodes (code, subject, opened_at);
 CREATE INDEX IF NOT EXISTS by_end ON episodes (resolved_at);
 """
 
 KEPT_SECONDS = 90 * 86_400  # a quarter: long enough to see that it happens every month
-KEPT_EPISODES = 10_000  # some 10 MiB, should an upstream flap all that time
+KEPT_EPISODES = 10_000  # some 3 MiB, should an upstream flap all that time
+# With what came before them: up to 64 KiB each, of which nobody reads more than the latest.
+KEPT_FLIGHTS = 100
 # Another process that reads the file holds it for a moment; one that holds it longer is in the way.
-_BUSY_SECONDS = 2.0
+# Shorter than the flush at exit may take, so that the reason is told.
+_BUSY_SECONDS = 1.0
 
 _COLUMNS = "code, subject, detail, opened_at, last_seen, resolved_at, occurrences, flight"
 
@@ -47,7 +52,7 @@ class Episode:
     resolved_at: float | None
     occurrences: int
     flight: str
-    """JSON; "" when nothing came before it."""
+    """JSON; "" when nothing came before it, or it is kept no longer."""
 
 
 class Database:
@@ -75,17 +80,17 @@ class Database:
         except (sqlite3.Error, OSError) as exc:
             return self._told(exc)
 
-    def write(self, episodes: Sequence[Episode]) -> str:
+    def write(self, episodes: Sequence[Episode], now: float) -> str:
         """Store each as the one episode of its code and subject and opening; "" or what failed.
 
-        All of them, or none.
+        All of them, or none. What has become too old by ``now``, seconds since 1970, goes.
         """
         try:
             connection = self._open()
             with connection:
                 for episode in episodes:
                     self._put(connection, episode)
-                self._prune(connection)
+                self._prune(connection, now)
         except (sqlite3.Error, OSError) as exc:
             return self._told(exc)
         return ""
@@ -136,14 +141,15 @@ class Database:
                 ),
             )
 
-    def _prune(self, connection: sqlite3.Connection) -> None:
-        connection.execute(
-            "DELETE FROM episodes WHERE resolved_at < ?", (time.time() - KEPT_SECONDS,)
+    def _prune(self, connection: sqlite3.Connection, now: float) -> None:
+        beyond = (
+            "id IN (SELECT id FROM episodes WHERE resolved_at IS NOT NULL"
+            " ORDER BY resolved_at DESC, id DESC LIMIT -1 OFFSET ?)"
         )
+        connection.execute("DELETE FROM episodes WHERE resolved_at < ?", (now - KEPT_SECONDS,))
+        connection.execute(f"DELETE FROM episodes WHERE {beyond}", (KEPT_EPISODES,))
         connection.execute(
-            "DELETE FROM episodes WHERE id IN (SELECT id FROM episodes"
-            " WHERE resolved_at IS NOT NULL ORDER BY resolved_at DESC LIMIT -1 OFFSET ?)",
-            (KEPT_EPISODES,),
+            f"UPDATE episodes SET flight = '' WHERE flight <> '' AND {beyond}", (KEPT_FLIGHTS,)
         )
 
     def _open(self) -> sqlite3.Connection:
@@ -174,26 +180,38 @@ class Database:
         return connection
 
     def _told(self, exc: Exception) -> str:
-        """One line for the owner. What comes next starts from a fresh connection."""
-        if isinstance(exc, sqlite3.DatabaseError) and _is_damaged(exc):
+        """One line for the owner. What comes next starts from a fresh connection: one that was
+        opened while the card was read-only stays so, whatever becomes of the card."""
+        if self._path:  # memory would be lost with its connection
             self.close()
-            try:
-                self._put_away()
-            except OSError as refused:
-                return f"{exc}, and it cannot be put away: {refused.strerror}"
-        elif not isinstance(exc, sqlite3.OperationalError):
-            self.close()
+            if isinstance(exc, sqlite3.Error) and _is_damaged(exc):
+                try:
+                    self._put_away()
+                except OSError as refused:
+                    return f"{exc}, and it cannot be put away: {refused.strerror}"
         return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
 
     def _put_away(self) -> None:
         """Set the damaged file aside, with what belongs to it. Raises OSError."""
         path = Path(self._path)
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        aside = path.with_name(f"{path.name}.damaged-{stamp}")
+        aside = _free_name(path)
         path.replace(aside)
+        # The log of what the file does not hold yet: whoever wants to recover it needs both.
         for suffix in ("-wal", "-shm"):
-            Path(self._path + suffix).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
         self.set_aside = str(aside)
+
+
+def _free_name(path: Path) -> Path:
+    """A dated one; two files may come to harm within one second."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    return aside
 
 
 def _is_damaged(exc: sqlite3.Error) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import gevent
+from gevent import Timeout
 from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
@@ -45,6 +46,8 @@ class EventStore:
         self._writer: Any = None
         self._changed = Event()
         self._told_of = ""
+        #: Whether the file has been asked in vain for the episodes that it holds open.
+        self._unread = False
         self._closed = False
 
     @property
@@ -55,12 +58,15 @@ class EventStore:
     def load(self) -> None:
         """Take over the episodes that were open when the process before this one ended.
 
-        Only at the start, when there is no query to delay yet.
+        Waits, but only at the start, when there is no query to delay yet. A file that cannot be
+        read now is tried again, like one that cannot be written.
         """
         loaded = self._run(self._database.load)
         self._tell_of_damage()
         if isinstance(loaded, str):
             self._note_failure(loaded)
+            self._unread = True
+            self._wake()
             return
         for episode in loaded:
             self._open.setdefault((episode.code, episode.subject), episode)
@@ -97,13 +103,18 @@ class EventStore:
         """Open an episode if none is open. What cannot be written so far is tried again."""
         if (code, subject) not in self._open:
             self.report(code, subject, detail, str)
-        elif self._pending:
-            self._wake()
+        else:
+            self._retry()
 
     def resolve(self, code: str, subject: str) -> bool:
-        """Close the open episode, which gives True; with none open, nothing happens."""
+        """Close the open episode, which gives True.
+
+        With none open nothing happens, unless that could not be written yet: it is tried again.
+        """
         episode = self._open.pop((code, subject), None)
         if episode is None:
+            if (code, subject) in self._pending:
+                self._wake()
             return False
         self._pending[code, subject] = replace(episode, resolved_at=self._wall())
         self._wake()
@@ -114,8 +125,7 @@ class EventStore:
         for other, subject in list(self._open):
             if other == code and subject not in kept:
                 self.resolve(code, subject)
-        if self._pending:
-            self._wake()
+        self._retry()
 
     def active(self) -> list[Episode]:
         """The open episodes, the newest first."""
@@ -126,32 +136,47 @@ class EventStore:
 
         Waits for the file, in the greenlet that asks. What cannot be read is left out.
         """
-        pending = [each for each in self._pending.values() if each.resolved_at is not None]
-        stored = self._run(self._database.recent, limit)
-        known = {(each.code, each.subject, each.opened_at) for each in pending}
-        if not isinstance(stored, str):
-            pending += [e for e in stored if (e.code, e.subject, e.opened_at) not in known]
-        return sorted(pending, key=lambda each: -(each.resolved_at or 0.0))[:limit]
+        stored = [] if self._closed else self._run(self._database.recent, limit)
+        if isinstance(stored, str):
+            _log.debug("the store of episodes %s cannot be read: %s", self.path, stored)
+            stored = []
+        self._tell_of_damage()
+        # As it is after the wait: what has been read as ended may have been opened again.
+        newest_last = (*stored, *self._pending.values())
+        known = {(each.code, each.subject, each.opened_at): each for each in newest_last}
+        resolved = [(e.resolved_at, e) for e in known.values() if e.resolved_at is not None]
+        resolved.sort(key=lambda each: each[0], reverse=True)
+        return [episode for _, episode in resolved[:limit]]
 
     def close(self) -> None:
-        """Write what is pending, within two seconds, and close the file."""
+        """Write what is pending, within two seconds, and close the file. Safe to call twice."""
+        if self._closed:
+            return
         self._closed = True
         if self._writer is not None:
             self._writer.kill()
-        with gevent.Timeout(_CLOSE_SECONDS, False):
+        failed = f"it takes longer than {_CLOSE_SECONDS:g} s"
+        with Timeout(_CLOSE_SECONDS, False):
             if self._pending:
-                failed = self._run(self._database.write, list(self._pending.values()))
-                if failed:
-                    _log.warning("%d episodes are not stored: %s", len(self._pending), failed)
+                failed = self._run(self._database.write, *self._taken())
+                if not failed:
+                    self._pending.clear()
             self._run(self._database.close)
             self._thread.join()
-            self._thread.kill()
+        self._thread.maxsize = 0  # its kill would wait for what is stuck
+        if self._pending:
+            _log.warning("%d episodes are not stored: %s", len(self._pending), failed)
 
     def _note(self, episode: Episode) -> None:
         key = (episode.code, episode.subject)
         self._open[key] = episode
         self._pending[key] = episode
         self._wake()
+
+    def _retry(self) -> None:
+        """Try again what has failed, if anything has."""
+        if self._pending or self._unread:
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
@@ -161,10 +186,11 @@ class EventStore:
     def _write(self) -> None:
         """Write all that is pending, and what becomes so meanwhile."""
         try:
-            while self._pending:
+            while self._pending or self._unread:
                 self._changed.clear()
-                taken = dict(self._pending)
-                failed = self._run(self._database.write, list(taken.values()))
+                failed = self._read_late() if self._unread else ""
+                taken, now = self._taken()
+                failed = failed or self._run(self._database.write, taken, now)
                 self._tell_of_damage()
                 if failed:
                     self._note_failure(failed)
@@ -174,11 +200,31 @@ class EventStore:
                 if self.failing:
                     _log.info("the store of episodes can be written again")
                     self.failing = ""
-                for key, episode in taken.items():
+                for episode in taken:
+                    key = (episode.code, episode.subject)
                     if self._pending.get(key) is episode:
                         del self._pending[key]
         finally:
             self._writer = None
+
+    def _taken(self) -> tuple[list[Episode], float]:
+        """What a write is to be given."""
+        return list(self._pending.values()), self._wall()
+
+    def _read_late(self) -> str:
+        """Do what could not be done at the start; "" or why not.
+
+        By now memory says what is open, so whatever else the file holds open has ended.
+        """
+        loaded = self._run(self._database.load)
+        if isinstance(loaded, str):
+            return loaded
+        self._unread = False
+        for episode in loaded:
+            key = (episode.code, episode.subject)
+            if key not in self._open and key not in self._pending:
+                self._pending[key] = replace(episode, resolved_at=self._wall())
+        return ""
 
     def _note_failure(self, failed: str) -> None:
         self.write_failures += 1
@@ -191,6 +237,12 @@ class EventStore:
         if aside and aside != self._told_of:
             self._told_of = aside
             _log.warning("the store of episodes was damaged; it is put away as %s", aside)
+            # The new file is to know what is open, too.
+            self._pending = {**self._open, **self._pending}
 
     def _run(self, function: Callable[..., Any], *arguments: object) -> Any:
-        return self._thread.apply(function, arguments)
+        """What ``function`` gives, or why no thread could be started for it."""
+        try:
+            return self._thread.apply(function, arguments)
+        except RuntimeError:
+            return "no thread can be started"

@@ -9,6 +9,8 @@ from nxdns.upstream.exchange import Phase
 from nxdns.upstream.health import Config
 from nxdns.upstream.history import Flight
 
+# Looked up here, for dnspython makes up a name for each number that has none.
+_RCODE_NAMES = {code.value: name for name, code in Rcode.__members__.items()}
 _FLIGHT_MAX_AGE_NS = 60 * NS_PER_SECOND  # what is older did not lead to what happens now
 
 
@@ -59,10 +61,7 @@ def snapshot_of(
 
 def rcode_name(code: int) -> str:
     """Such as ``NXDOMAIN``; ``RCODE11`` for one without a name."""
-    try:
-        return Rcode(code).name
-    except ValueError:
-        return f"RCODE{code}"
+    return _RCODE_NAMES.get(code) or f"RCODE{code}"
 
 
 def flight_of(entry: Entry, now: int) -> tuple[FlightSnapshot, ...]:
@@ -72,6 +71,21 @@ def flight_of(entry: Entry, now: int) -> tuple[FlightSnapshot, ...]:
         for record in reversed(entry.history.flight)
         if now - record[0] <= _FLIGHT_MAX_AGE_NS
     )
+
+
+def flight_record(flight: FlightSnapshot) -> dict[str, object]:
+    """As it is stored: its fields, to the microsecond. Spelled out, for queries wait meanwhile."""
+    session = flight.session_seconds
+    return {
+        "seconds_ago": round(flight.seconds_ago, 6),
+        "slot": flight.slot,
+        "session_seconds": None if session is None else round(session, 6),
+        "reused": flight.reused,
+        "phase_seconds": [round(seconds, 6) for seconds in flight.phase_seconds],
+        "ended_in": flight.ended_in,
+        "outcome": flight.outcome,
+        "failed": flight.failed,
+    }
 
 
 def _flight(record: Flight, now: int) -> FlightSnapshot:

@@ -9,6 +9,7 @@ from time import monotonic, monotonic_ns
 from typing import Any
 
 from nxdns.dns.framing import MAX_MESSAGE
+from nxdns.dns.hop import complete
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.blame import blame, refuses_http1
 from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting
@@ -130,7 +131,9 @@ class DohClient:
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
         if not 0 < len(query) <= MAX_MESSAGE:
+            self.last.begin(reused=False, tls_version="")
             raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
+        query = complete(query, keepalive=False)
         deadline_seconds = monotonic() + self._site.attempt_seconds
         posting = Posting(self.last, deadline_seconds, fresh=False)
         outcome = self._post(posting, query)

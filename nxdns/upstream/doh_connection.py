@@ -16,7 +16,7 @@ from nxdns.platform.resolver import Resolver
 from nxdns.platform.sockets import dial
 from nxdns.upstream.blame import map_local
 from nxdns.upstream.doh_response import MAX_RESPONSE_BYTES, MalformedResponse, StrictResponse
-from nxdns.upstream.exchange import FIRST_BYTE, REST, SEND, TLS
+from nxdns.upstream.exchange import DIAL, FIRST_BYTE, REST, SEND, TLS
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind, SessionStats
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
@@ -150,6 +150,8 @@ class DohConnection(HTTPSConnection):
         The dial has been under way since ``began``, lookup and other addresses included.
         """
         info = self.posting.info
+        info.dial_ns = 0
+        info.phase = DIAL
         phase = FaultKind.CONNECT_FAILED
         timer = Timeout.start_new(part_seconds)
         try:

@@ -9,6 +9,7 @@ import logging
 from time import monotonic_ns
 
 from nxdns.dns.framing import MAX_MESSAGE
+from nxdns.dns.hop import complete
 from nxdns.upstream.dot_session import DotSession
 from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.pipeline import Rider
@@ -37,10 +38,10 @@ class DotClient:
 
     def exchange(self, query: bytes) -> bytes | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
-        if not 0 < len(query) <= MAX_MESSAGE:
-            raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
-        rider = Rider(query)
+        rider = Rider(complete(query, keepalive=True))
         try:
+            if not 0 < len(rider.query) <= MAX_MESSAGE:
+                raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
             # Ends: who rides on has been spared once, or has seen an answer to somebody else.
             while True:
                 session = self._session

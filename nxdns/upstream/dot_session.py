@@ -159,8 +159,9 @@ class DotSession:
         """Nothing that was written is left here."""
         now = monotonic_ns()
         for rider in self._leaving:
-            rider.send_ns = now - rider.boarded_at
-            rider.phase = FIRST_BYTE
+            if rider.phase == SEND:  # an answer may have begun before the last frame has left
+                rider.send_ns = now - rider.boarded_at
+                rider.phase = FIRST_BYTE
         self._leaving.clear()
 
     def _failed(self, exc: Exception, sending: bool) -> None:

@@ -3,11 +3,10 @@
 import json
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from typing import Protocol
 
 from nxdns.upstream import health
-from nxdns.upstream.describe import flight_of
+from nxdns.upstream.describe import flight_of, flight_record
 from nxdns.upstream.entry import Entry
 from nxdns.upstream.health import Effect, Tripped
 
@@ -73,7 +72,7 @@ class Episodes:
                 self._store.resolve(UPSTREAM_EXCHANGE, entry.label)
 
     def _flight(self, entry: Entry) -> str:
-        return json.dumps([asdict(record) for record in flight_of(entry, self._clock())])
+        return json.dumps([flight_record(each) for each in flight_of(entry, self._clock())])
 
 
 def _detail(label: str, episode: Tripped) -> str:

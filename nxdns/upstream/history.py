@@ -8,11 +8,11 @@ from collections import deque
 
 from nxdns.upstream import health
 from nxdns.upstream.errors import Fault
-from nxdns.upstream.exchange import FIRST_BYTE, ExchangeInfo, Phase
+from nxdns.upstream.exchange import DIAL, FIRST_BYTE, QUEUE, REST, SEND, TLS, ExchangeInfo, Phase
 from nxdns.upstream.histogram import Histogram
 from nxdns.upstream.transport import SessionStats
 
-# The exchanges before a failure: a burst or two, and what a page can show. 40 KiB an upstream.
+# The exchanges before a failure: a burst or two, and what a page can show. 64 KiB an upstream.
 FLIGHT_RECORDS = 256
 
 _RCODE_MASK = 0x0F
@@ -61,6 +61,21 @@ class History:
         self.rcodes = [0] * _RCODES
         self.flight: deque[Flight] = deque(maxlen=FLIGHT_RECORDS)
 
+    def book_wait(self, waited_ns: int) -> None:
+        """Book the time of one that was not let through to a session."""
+        self.phases_ns[QUEUE] += waited_ns
+
+    def book(self, info: ExchangeInfo, *, queued_ns: int, took_ns: int) -> None:
+        """Book the time of an exchange that proves nothing of the peer, and nothing else of it.
+
+        What no phase accounts for is booked to the one that it ended in.
+        """
+        phases = self.phases_ns
+        spent = (queued_ns, info.dial_ns, info.tls_ns, info.send_ns, info.first_byte_ns)
+        for phase, nanoseconds in enumerate((*spent, info.rest_ns)):
+            phases[phase] += nanoseconds
+        phases[info.phase] += queued_ns + took_ns - sum(spent) - info.rest_ns
+
     def record(
         self,
         outcome: bytes | Fault,
@@ -89,12 +104,12 @@ class History:
             rcode = outcome[3] & _RCODE_MASK if len(outcome) > 3 else 0
             self.rcodes[rcode] += 1
             phases[FIRST_BYTE] += lost_ns
-        phases[0] += queued_ns
-        phases[1] += dial_ns
-        phases[2] += tls_ns
-        phases[3] += send_ns
-        phases[4] += first_byte_ns
-        phases[5] += rest_ns
+        phases[QUEUE] += queued_ns
+        phases[DIAL] += dial_ns
+        phases[TLS] += tls_ns
+        phases[SEND] += send_ns
+        phases[FIRST_BYTE] += first_byte_ns
+        phases[REST] += rest_ns
         self.durations.observe(took_ns)
         self.flight.append(
             (

@@ -84,20 +84,20 @@ class UpstreamPool:
         """See :class:`~nxdns.upstream.transport.Client`. Ends within the total budget."""
         deadline = self._clock() + self._budgets.total_ns
         failed: dict[Entry, Failed] = {}
+        last: Failed | None = None
         try:
             for probing in (False, True):
                 for entry in self.entries:
                     if not entry.enabled:
                         continue
-                    outcome = self._ask(entry, query, deadline, probing=probing)
+                    outcome = self._ask(entry, query, deadline, last, probing=probing)
                     if isinstance(outcome, bytes):
                         return outcome
                     if outcome is not None:
-                        failed[entry] = outcome
+                        failed[entry] = last = outcome
                 # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
                 # backoff ends: the second pass asks all, but only if the first could ask nobody.
-                if failed:
-                    last = next(reversed(failed.values()))
+                if last is not None:
                     raise PeerFault(last.fault, last.phase)
             raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
         except (PeerFault, LocalResource) as error:
@@ -119,27 +119,35 @@ class UpstreamPool:
                 yield Tried(position, entry.label, f"backoff {seconds}s", at_connect=False)
 
     def _ask(
-        self, entry: Entry, query: bytes, deadline: int, *, probing: bool
+        self, entry: Entry, query: bytes, deadline: int, last: Failed | None, *, probing: bool
     ) -> bytes | Failed | None:
-        """Ask one upstream, unless it is in backoff and this is no probe: then None."""
+        """Ask one upstream, unless it is in backoff and this is no probe: then None.
+
+        ``last`` is what became of the one before.
+        """
         now = self._clock()
         state = entry.health
         if not (probing or state.backoff_until is None or state.available(now)):
             return None
         left_ns = deadline - now
         if left_ns <= 0:
-            raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
+            died_in = Phase.QUEUE if last is None else last.phase
+            raise LocalResource(LocalKind.BUDGET_EXHAUSTED, died_in)
         slots = entry.slots
+        history = entry.history
         leaf = slots.acquire(left_ns)
         if leaf is None:
+            history.book_wait(self._clock() - now)
             raise PeerFault(EXPIRED, Phase.QUEUE)
         try:
             admitted = self._clock()
             # Again: a wait for a slot may have outlived the health that admitted it.
             if not (probing or state.backoff_until is None or state.available(admitted)):
+                history.book_wait(admitted - now)
                 return None
             left_ns = deadline - admitted
             if left_ns <= 0:
+                history.book_wait(admitted - now)
                 raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
             try:
                 outcome = attempt(
@@ -150,14 +158,16 @@ class UpstreamPool:
                     left_ns=left_ns,
                 )
             except LocalResource as local:
-                local.phase = Phase(leaf.last.phase)
+                info = leaf.last
+                local.phase = Phase(info.phase)
+                history.book(info, queued_ns=admitted - now, took_ns=self._clock() - admitted)
                 raise
         finally:
             slots.release(leaf)
         # Nothing has switched since the leaf came back, so this is of this exchange.
         info = leaf.last
         ended = self._clock()
-        entry.history.record(
+        history.record(
             outcome,
             info,
             slot=slots.slot_of(leaf),

@@ -17,7 +17,7 @@ from tests.config.files import UPSTREAM
 from tests.support.process import LAUNCHER, MODULE, child, config_file, run
 from tests.support.waiting import eventually
 
-VERBS = ["serve", "check", "burst", "demo", "version"]
+VERBS = ["serve", "check", "burst", "demo", "episodes", "version"]
 
 
 def _told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

@@ -49,6 +49,10 @@ class Child:
         ]
 
     @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
     def stdout(self) -> str:
         """What it has written so far."""
         return b"".join(self._out).decode()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nxdns.dns.framing import frame
+from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 from nxdns.upstream.pipeline import Ending, Pipeline, Rider, Verdicts
 from nxdns.upstream.retry import LIFECYCLE
@@ -79,6 +80,8 @@ class Session:
         self.last_byte_at = now
         self.last_answer_at = now
         self.busy_since = now
+        #: Whether it has been busy ever since somebody boarded who another server threw off.
+        self.redialled_for = False
 
     @property
     def waiting(self) -> list[Ask]:
@@ -130,6 +133,8 @@ class Sessions(RuleBasedStateMachine):
         session, rider = self.session, exchange.rider
         if not session.waiting:
             session.busy_since = self.now
+            session.redialled_for = False
+        session.redialled_for |= exchange.thrown_off > 0
         session.pipeline.board(rider, self.now)
         message_id = int.from_bytes(rider.message[:2], "big")
         assert rider.message[2:] == rider.query[2:]
@@ -329,7 +334,8 @@ class Sessions(RuleBasedStateMachine):
             riding_on = [a.exchange for a in waiting if a.exchange.rider not in verdicts.final]
         if not session.has_answered or fault.cause not in LIFECYCLE:
             riding_on = []
-        assert verdicts.serial == any(exchange.thrown_off for exchange in riding_on)
+        few = sum(bool(ask.answered) for ask in session.asks) < PIPELINE_DEPTH
+        assert verdicts.serial == (session.redialled_for and few and bool(riding_on))
         for exchange in riding_on:
             exchange.thrown_off += 1
         self.ride_on(verdicts, riding_on)
