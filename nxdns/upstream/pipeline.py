@@ -80,6 +80,7 @@ class Pipeline:
         "_answered_before",
         "_begun_at",
         "_draw_id",
+        "_idle_since",
         "_needed",
         "_rest",
         "_retired",
@@ -114,7 +115,9 @@ class Pipeline:
         self.waiting_since = 0
         self.last_byte_at = 0
         self.last_answer_at = 0
+        #: When each of them gave up, on a clock that stands still while nobody waits.
         self._retired: dict[int, int] = {}
+        self._idle_since = 0
         self._answered: set[int] = set()
         self._answered_before: set[int] = set()
         self._rest = bytearray()
@@ -125,6 +128,8 @@ class Pipeline:
         """Give ``rider`` a message ID of its own, and the message to send."""
         waiting = self.waiting
         if not waiting:
+            if self._retired:
+                self._stop_clock(now - self._idle_since)
             self.waiting_since = now
             self.redialled_for = False
         if rider.thrown_off_by is not None:
@@ -138,6 +143,10 @@ class Pipeline:
         message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
         rider.message = message
         rider.frame = (len(message).to_bytes(PREFIX_LENGTH, "big"), message)
+
+    def _stop_clock(self, idle_ns: int) -> None:
+        """Nobody read while nobody waited: what is read next may have come at any time since."""
+        self._retired = {each: at + idle_ns for each, at in self._retired.items()}
 
     def _next_free(self, message_id: int, now: int) -> int:
         self._forget_retired(now)
@@ -159,6 +168,8 @@ class Pipeline:
             del self.waiting[rider.message_id]
             self._forget_retired(now)
             self._retired[rider.message_id] = now
+            if not self.waiting:
+                self._idle_since = now
 
     def silent_for(self, now: int) -> int:
         """Nanoseconds for which somebody has waited and no byte has come."""
@@ -209,6 +220,8 @@ class Pipeline:
         if answers:
             self.answered += len(answers)
             self.last_answer_at = now
+            if not waiting:
+                self._idle_since = now
             if len(self._answered) >= _ANSWERED:
                 self._answered_before, self._answered = self._answered, set()
         if start < size and ending is None:

@@ -180,6 +180,21 @@ def test_of_those_who_gave_up_each_has_five_seconds_of_its_own() -> None:
     assert bad(pipeline, reply_to(early), now=LATE_FOR + 1).culprit is other
 
 
+def test_the_five_seconds_stand_still_while_nobody_waits_and_so_nobody_reads() -> None:
+    pipeline = pipeline_of(1, 2, 3)
+    gone, other = board_all(pipeline, 2)
+    pipeline.abandon(gone, 0)
+    answered(pipeline, reply_to(other), now=SECOND)
+    # It came a moment later, and is read with the answer to the next query.
+    after = board(pipeline, now=60 * SECOND)
+    assert answered(pipeline, reply_to(gone) + reply_to(after), now=60 * SECOND) == [
+        (after, what_the_client_gets(after))
+    ]
+    assert pipeline.late == 1
+    last = board(pipeline, now=61 * SECOND)
+    assert bad(pipeline, reply_to(gone), now=65 * SECOND + 1).culprit is last
+
+
 def test_an_answer_that_comes_again_is_late() -> None:
     pipeline = pipeline_of()
     rider, other = board_all(pipeline, 2)

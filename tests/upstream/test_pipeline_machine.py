@@ -130,6 +130,10 @@ class Sessions(RuleBasedStateMachine):
         session, rider = self.session, exchange.rider
         if not session.waiting:
             session.busy_since = self.now
+            # Nobody reads while nobody waits, so that time makes nothing late.
+            for ask in session.asks:
+                if ask.gone_at is not None:
+                    ask.gone_at += self.now - session.last_answer_at
         session.pipeline.board(rider, self.now)
         message_id = int.from_bytes(rider.message[:2], "big")
         assert rider.message[2:] == rider.query[2:]
