@@ -196,6 +196,7 @@ class Pipeline:
         answers: list[tuple[Rider, bytes]] = []
         ending: Ending | None = None
         waiting = self.waiting
+        read_at = now if waiting else self._idle_since
         start, size = 0, len(data)
         while size - start >= _SMALLEST and ending is None:
             end = start + PREFIX_LENGTH + (data[start] << 8 | data[start + 1])
@@ -205,7 +206,7 @@ class Pipeline:
             message_id = data[start + 2] << 8 | data[start + 3]
             rider = waiting.get(message_id)
             if rider is None:
-                ending = self._unexpected(message_id, message, now)
+                ending = self._unexpected(message_id, message, read_at)
             elif fault := validate_response(rider.message, message):
                 ending = Ending(fault, rider)
             else:
@@ -245,12 +246,12 @@ class Pipeline:
             rider.first_byte_ns = max(0, begun_at - rider.boarded_at - rider.send_ns)
         return None
 
-    def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
-        """A message whose ID is nobody's who waits."""
+    def _unexpected(self, message_id: int, message: bytes, read_at: int) -> "Ending | None":
+        """A message whose ID is nobody's who waits. ``read_at`` is on the clock of ``_retired``."""
         if self.strict and not self.waiting:
             self.surplus = True
             return None
-        self._forget_retired(now)
+        self._forget_retired(read_at)
         if self._was_issued(message_id):
             self.late += 1
             return None

@@ -231,6 +231,7 @@ class Sessions(RuleBasedStateMachine):
     def arrive(self, number: int) -> None:
         self.now += 1
         session = self.session
+        self.read_at = self.now if session.waiting else session.last_answer_at
         plaintext, whole = self.take_from_the_wire(number)
         expected: list[tuple[Exchange, bytes]] = []
         bad: tuple[Fault, Exchange | None] | None = None
@@ -305,7 +306,7 @@ class Sessions(RuleBasedStateMachine):
             query = ask.exchange.rider.query
             expected.append((ask.exchange, query[:2] + message.octets[4:]))
             return None
-        if session.is_late(message.message_id, self.now):
+        if session.is_late(message.message_id, self.read_at):
             session.late += 1
             return None
         if oldest is not None:
