@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nxdns.dns.framing import frame
+from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 from nxdns.upstream.pipeline import Ending, Pipeline, Rider, Verdicts
 from nxdns.upstream.retry import LIFECYCLE
@@ -79,6 +80,8 @@ class Session:
         self.last_byte_at = now
         self.last_answer_at = now
         self.busy_since = now
+        #: Whether it was dialled for some that another had thrown off, and has been busy since.
+        self.redialled_for = False
 
     @property
     def waiting(self) -> list[Ask]:
@@ -134,6 +137,8 @@ class Sessions(RuleBasedStateMachine):
             for ask in session.asks:
                 if ask.gone_at is not None:
                     ask.gone_at += self.now - session.last_answer_at
+            session.redialled_for = False
+        session.redialled_for |= exchange.thrown_off > 0
         session.pipeline.board(rider, self.now)
         message_id = int.from_bytes(rider.message[:2], "big")
         assert rider.message[2:] == rider.query[2:]
@@ -334,7 +339,10 @@ class Sessions(RuleBasedStateMachine):
             riding_on = [a.exchange for a in waiting if a.exchange.rider not in verdicts.final]
         if not session.has_answered or fault.cause not in LIFECYCLE:
             riding_on = []
-        assert verdicts.serial == any(exchange.thrown_off for exchange in riding_on)
+        closes_behind_answers = sum(ask.answered for ask in session.asks) < PIPELINE_DEPTH
+        assert verdicts.serial == (
+            session.redialled_for and closes_behind_answers and bool(riding_on)
+        )
         for exchange in riding_on:
             exchange.thrown_off += 1
         self.ride_on(verdicts, riding_on)
