@@ -17,8 +17,8 @@ pytestmark = pytest.mark.integration
 _LATENCY_SECONDS = 0.092
 _NAMES = 30
 _SESSIONS = 8
-# All ride at once. A serial staircase would be thirty waves, and eight exclusive slots four; what is
-# between is a margin for eight handshakes and a busy machine.
+# All ride at once. A serial staircase would be thirty waves, and eight exclusive slots four; what
+# is between is a margin for eight handshakes and a busy machine.
 _WAVES_ALLOWED = 3.5
 
 
