@@ -16,6 +16,9 @@ from nxdns.platform.tls_stream import TlsStream, TlsTruncated
 # Every answer that has arrived, in one read: those to all that a session carries, of usual size.
 _CIPHERTEXT = 65536
 
+# What a peer can have sent before it hung up, in such reads; one that goes on sending ends here.
+_LAST_READS = 16
+
 _READABLE, _WRITABLE = 1, 2  # libev's EV_READ and EV_WRITE
 
 
@@ -115,27 +118,43 @@ class TlsEvents:
             self._writer.stop()
             self._on_sent()
 
+    def read_rest(self) -> None:
+        """Hand on now what had arrived before a write failed. How it ends is told to nobody."""
+        for _ in range(_LAST_READS):
+            if self._closed:
+                return
+            try:
+                plaintext = self._receive_some()
+            except (OSError, EOFError, SSL.Error):
+                return
+            if plaintext:
+                self._on_plaintext(plaintext)
+
     def _read(self) -> None:
         try:
-            ciphertext = self._receive(_CIPHERTEXT)
-            if not ciphertext:
-                raise TlsTruncated
-            self._take(ciphertext)
+            plaintext = self._receive_some()
         except BlockingIOError:
             return
         except (OSError, EOFError, SSL.Error) as exc:
             self._on_end(exc, False)
+            return
+        if plaintext:
+            self._on_plaintext(plaintext)
+
+    def _receive_some(self) -> bytes:
+        ciphertext = self._receive(_CIPHERTEXT)
+        if not ciphertext:
+            raise TlsTruncated
+        return self._stream.decrypt(ciphertext)
 
     def _read_early(self) -> None:
         if self._closed:
             return
         try:
-            self._take(b"")
+            plaintext = self._stream.decrypt(b"")
         except SSL.Error as exc:
             self._on_end(exc, False)
-
-    def _take(self, ciphertext: bytes) -> None:
-        plaintext = self._stream.decrypt(ciphertext)
+            return
         if plaintext:
             self._on_plaintext(plaintext)
 

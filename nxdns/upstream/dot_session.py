@@ -123,7 +123,7 @@ class DotSession:
         try:
             events.write(frames)
         except Exception as exc:  # noqa: BLE001 - judged by blame
-            self._broke(FaultKind.SEND_FAILED, exc)
+            self._failed(exc, sending=True)
             return
         events.listen()
 
@@ -165,7 +165,15 @@ class DotSession:
         self._leaving.clear()
 
     def _failed(self, exc: Exception, sending: bool) -> None:
-        self._broke(FaultKind.SEND_FAILED if sending else FaultKind.RECEIVE_FAILED, exc)
+        if not sending:
+            self._broke(FaultKind.RECEIVE_FAILED, exc)
+            return
+        # A server may have answered some and hung up: their answers are still in the kernel.
+        events, leaving = self._events, self._leaving
+        if events is not None and any(r not in leaving for r in self._pipeline.waiting.values()):
+            events.read_rest()
+        if not self.ended:
+            self._broke(FaultKind.SEND_FAILED, exc)
 
     # The opening.
 

@@ -23,8 +23,9 @@ from nxdns.upstream.exchange import DIAL, REST, ExchangeInfo
 from nxdns.upstream.retry import Decision, retry_decision
 from nxdns.upstream.validate import validate_response
 
-# An upstream that answers later than this has lost the query: resolvers give up on theirs by then.
-RETIRED_NS = 5 * NS_PER_SECOND
+# A resolver that cannot reach an authority says so after 10 to 30 s, long after we have given up.
+# That is late, and no reason to end the session under others.
+RETIRED_NS = 60 * NS_PER_SECOND
 
 # Answers remembered, so that one which comes twice is known for what it is. Twice as many at most.
 _ANSWERED = 256
@@ -82,10 +83,12 @@ class Pipeline:
         "_answered_before",
         "_begun_at",
         "_draw_id",
+        "_idle_since",
         "_needed",
         "_rest",
         "_retired",
         "answered",
+        "answered_late",
         "last_answer_at",
         "last_byte_at",
         "late",
@@ -105,6 +108,8 @@ class Pipeline:
         self.waiting: dict[int, Rider] = {}
         #: Exchanges that were answered on this session.
         self.answered = 0
+        #: Answers that came to somebody who had given up: the server did answer.
+        self.answered_late = 0
         #: Answers that came when nobody waited for them any more.
         self.late = 0
         #: Whether bytes have come that nobody waits for: not a session for the next query.
@@ -116,7 +121,9 @@ class Pipeline:
         self.waiting_since = 0
         self.last_byte_at = 0
         self.last_answer_at = 0
+        #: When each of them gave up, on a clock that stands still while nobody waits.
         self._retired: dict[int, int] = {}
+        self._idle_since = 0
         self._answered: set[int] = set()
         self._answered_before: set[int] = set()
         self._rest = bytearray()
@@ -127,6 +134,8 @@ class Pipeline:
         """Give ``rider`` a message ID of its own, and the message to send."""
         waiting = self.waiting
         if not waiting:
+            if self._retired:
+                self._stop_clock(now - self._idle_since)
             self.waiting_since = now
             self.redialled_for = False
         if rider.thrown_off_by is not None:
@@ -140,6 +149,10 @@ class Pipeline:
         message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
         rider.message = message
         rider.frame = (len(message).to_bytes(PREFIX_LENGTH, "big"), message)
+
+    def _stop_clock(self, idle_ns: int) -> None:
+        """Nobody read while nobody waited: what is read next may have come at any time since."""
+        self._retired = {each: at + idle_ns for each, at in self._retired.items()}
 
     def _next_free(self, message_id: int, now: int) -> int:
         self._forget_retired(now)
@@ -161,6 +174,8 @@ class Pipeline:
             del self.waiting[rider.message_id]
             self._forget_retired(now)
             self._retired[rider.message_id] = now
+            if not self.waiting:
+                self._idle_since = now
 
     def silent_for(self, now: int) -> int:
         """Nanoseconds for which somebody has waited and no byte has come."""
@@ -187,6 +202,7 @@ class Pipeline:
         answers: list[tuple[Rider, bytes]] = []
         ending: Ending | None = None
         waiting = self.waiting
+        read_at = now if waiting else self._idle_since
         start, size = 0, len(data)
         while size - start >= _SMALLEST and ending is None:
             end = start + PREFIX_LENGTH + (data[start] << 8 | data[start + 1])
@@ -196,7 +212,7 @@ class Pipeline:
             message_id = data[start + 2] << 8 | data[start + 3]
             rider = waiting.get(message_id)
             if rider is None:
-                ending = self._unexpected(message_id, message, now)
+                ending = self._unexpected(message_id, message, read_at)
             elif fault := validate_response(rider.message, message):
                 ending = Ending(fault, rider)
             else:
@@ -211,6 +227,8 @@ class Pipeline:
         if answers:
             self.answered += len(answers)
             self.last_answer_at = now
+            if not waiting:
+                self._idle_since = now
             if len(self._answered) >= _ANSWERED:
                 self._answered_before, self._answered = self._answered, set()
         if start < size and ending is None:
@@ -235,14 +253,16 @@ class Pipeline:
             rider.phase = REST
         return None
 
-    def _unexpected(self, message_id: int, message: bytes, now: int) -> "Ending | None":
-        """A message whose ID is nobody's who waits."""
+    def _unexpected(self, message_id: int, message: bytes, read_at: int) -> "Ending | None":
+        """A message whose ID is nobody's who waits. ``read_at`` is on the clock of ``_retired``."""
         if self.strict and not self.waiting:
             self.surplus = True
             return None
-        self._forget_retired(now)
+        self._forget_retired(read_at)
         if self._was_issued(message_id):
             self.late += 1
+            if message_id in self._retired:
+                self.answered_late += 1
             return None
         oldest = self._oldest()
         if oldest is None:
@@ -291,6 +311,7 @@ class Pipeline:
         """
         culprit = ending.culprit if ending.ours else self._begun()
         outcome = Verdicts(ending.fault)
+        answers = self.answered + self.answered_late
         for rider in self.waiting.values():
             if rider is culprit:
                 outcome.final.append(rider)
@@ -298,7 +319,7 @@ class Pipeline:
                 (outcome.final if rider.spared else outcome.riding_on).append(rider)
                 rider.spared = True
             elif (
-                retry_decision(reused=self.answered > 0, bytes_received=0, cause=ending.fault.cause)
+                retry_decision(reused=answers > 0, bytes_received=0, cause=ending.fault.cause)
                 is Decision.RETRY
             ):
                 rider.thrown_off_by = ending.fault
@@ -310,7 +331,7 @@ class Pipeline:
         outcome.serial = (
             self.redialled_for
             and not ending.ours
-            and 0 < self.answered < PIPELINE_DEPTH
+            and 0 < answers < PIPELINE_DEPTH
             and bool(outcome.riding_on)
         )
         self.waiting.clear()

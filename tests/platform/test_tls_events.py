@@ -256,6 +256,50 @@ def test_a_reset_during_a_partial_write_is_told_as_an_end_while_sending(
     assert client.sent == 0
 
 
+def test_what_had_come_before_a_write_failed_can_still_be_heard(pair: Pair, client: Client) -> None:
+    pair.server.send(b"one")
+    pair.server.send(b"two")
+    _reset(pair)
+    with pytest.raises(ConnectionError):
+        client.events.write(b"question")
+    in_the_loop(client.events.read_rest)
+    assert client.all_heard == b"onetwo"
+    assert client.ends == []
+    in_the_loop(client.events.read_rest)
+    assert client.all_heard == b"onetwo"
+
+
+def test_whoever_closes_while_it_hears_the_rest_hears_no_more(pair: Pair, client: Client) -> None:
+    client.on_plaintext = client.events.close
+    sending = gevent.spawn(pair.server.send, LARGE)
+    gevent.idle()
+    in_the_loop(client.events.read_rest)
+    in_the_loop(client.events.read_rest)
+    sending.kill()
+    assert len(client.heard) == 1
+    assert client.ends == []
+
+
+@pytest.mark.parametrize("error", [BlockingIOError, ConnectionError, EOFError, SSL.Error])
+def test_what_a_consumer_raises_is_not_taken_for_an_end_of_the_stream(
+    pair: Pair, client: Client, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    escaped: list[Any] = []
+    monkeypatch.setattr(
+        gevent.get_hub(), "print_exception", lambda _context, kind, *_: escaped.append(kind)
+    )
+
+    def fail() -> None:
+        raise error
+
+    client.on_plaintext = fail
+    client.events.listen()
+    pair.server.send(b"one")
+    eventually(lambda: escaped)
+    assert escaped == [error]
+    assert client.ends == []
+
+
 def _reset(pair: Pair) -> None:
     pair.server_sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     pair.server_sock.close()

@@ -204,6 +204,15 @@ def test_an_episode_is_shown_to_root_from_the_state_directory(story: Mapping[str
     assert re.search(r"^700 nxdns$", story["episode"], re.MULTILINE)
 
 
+def test_whoever_may_not_read_the_store_is_told_by_the_service(story: Mapping[str, str]) -> None:
+    _assert_told(
+        story["episode"].partition("700 nxdns")[2],
+        r"open .* 2  upstream 'one' failed: ConnectFailed \(cause ConnectionRefused\)",
+        r"1 open, 0 resolved; from http://127\.0\.0\.1:8053/api/diagnostics",
+        "status 0",
+    )
+
+
 def test_a_reload_is_seen_by_systemd_and_keeps_the_process(story: Mapping[str, str]) -> None:
     _assert_told(
         story["reloaded"],

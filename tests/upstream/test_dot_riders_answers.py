@@ -1,15 +1,19 @@
 """Answers on a shared DoT session that nobody waits for, and bad ones: whom they hit."""
 
 from collections.abc import Callable
+from itertools import count
 
+import gevent
 import pytest
 from gevent import Timeout
 from gevent.event import Event
 from greenlet import GreenletExit
 
 from nxdns.dns.framing import frame
+from nxdns.upstream import pipeline
 from nxdns.upstream.transport import Cause, Fault, FaultKind
 from tests.support.authority import Authority, Issued
+from tests.support.fake_leaves import MS
 from tests.support.messages import make_query, make_response
 from tests.support.riders import (
     CLIENT_ID,
@@ -61,6 +65,39 @@ def test_a_late_answer_is_counted_and_ignored_while_others_wait(
             assert site.stats.late_answers == 1
             again = ride(leaf, 3)
             assert outcomes_of(again) == answers_to(again)
+            assert (peer.accepts, site.stats.late_answers) == (1, 1)
+
+
+def test_a_late_answer_that_comes_while_nobody_waits_is_not_charged_to_the_next(
+    authority: Authority, certificate: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "RETIRED_NS", 100 * MS)
+    asked, given_up, idle, came_late = Event(), Event(), Event(), Event()
+
+    def script(session: Session) -> None:
+        first, second = read_queries(session, 2)
+        asked.set()
+        given_up.wait()
+        session.send_message(answer(second))
+        idle.wait()
+        session.send_message(answer(first))
+        came_late.set()
+        answer_all(answer)(session)
+
+    with TlsPeer(certificate.openssl_context(), script) as peer:
+        site = site_at(peer.port, authority)
+        site.draw_id = count().__next__
+        with leaf_of(site) as leaf:
+            gone, other = ride(leaf, 2)
+            asked.wait()
+            gone.interrupt(GreenletExit())
+            given_up.set()
+            assert outcomes_of([other]) == answers_to([other])
+            idle.set()
+            came_late.wait()
+            gevent.sleep(0.15)
+            after = ride(leaf, 1, first=2)
+            assert outcomes_of(after) == answers_to(after)
             assert (peer.accepts, site.stats.late_answers) == (1, 1)
 
 

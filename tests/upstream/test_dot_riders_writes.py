@@ -180,3 +180,56 @@ def test_a_reset_while_queries_are_on_their_way_is_seen_by_all_at_once(
             Fault(FaultKind.RECEIVE_FAILED, Cause.CONNECTION_RESET_BY_PEER),
         )
         assert peer.accepts == 1
+
+
+@pytest.mark.parametrize("served", [1, 2])
+def test_a_hang_up_that_a_write_meets_first_costs_nobody_the_answer_that_came_before(
+    authority: Authority, certificate: Issued, served: int
+) -> None:
+    joined: list[Ride] = []
+
+    def script(session: Session) -> None:
+        if session.number > 1:
+            return answer_all(answer)(session)
+        for query in read_queries(session, 3)[:served]:
+            session.send_message(answer(query))
+        session.reset()
+        # In the same turn of the loop: they board and send before anybody reads.
+        joined.extend(ride(leaf, 2, first=3))
+        return None
+
+    with TlsPeer(certificate.openssl_context(), script) as peer:
+        site = site_at(peer.port, authority)
+        with leaf_of(site) as leaf:
+            rides = ride(leaf, 3)
+            assert outcomes_of(rides) == answers_to(rides)
+            assert outcomes_of(joined) == answers_to(joined)
+            assert peer.accepts == 2
+            assert site.stats.recoveries == 3 - served + len(joined)
+
+
+def test_what_came_before_a_query_could_leave_is_not_taken_for_its_answer(
+    authority: Authority, certificate: Issued
+) -> None:
+    joined: list[Ride] = []
+
+    def restless(session: Session) -> None:
+        if session.number > 1:
+            return answer_all(answer)(session)
+        session.send_message(answer(session.read_query()))
+        idle.wait()
+        session.send(b"\0")
+        session.reset()
+        joined.extend(ride(leaf, 1, first=1))
+        return None
+
+    idle = Event()
+    with TlsPeer(certificate.openssl_context(), restless) as peer:
+        site = site_at(peer.port, authority)
+        with leaf_of(site) as leaf:
+            first = ride(leaf, 1)
+            assert outcomes_of(first) == answers_to(first)
+            idle.set()
+            eventually(lambda: joined)
+            assert outcomes_of(joined) == answers_to(joined)
+            assert (peer.accepts, site.stats.recoveries) == (2, 1)

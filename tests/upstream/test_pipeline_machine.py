@@ -22,7 +22,7 @@ NAMES = ("a.example.com", "b.example.com", "mail.example.org")
 DRAWN = 0xFFFE  # whatever is taken already is counted up from here, round the corner
 FOREIGN = 0x0BAD  # no session ever gets that far
 ATTEMPT = 2 * SECOND
-LATE_FOR = 5 * SECOND
+LATE_FOR = 60 * SECOND
 
 EMPTY = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
 TRUNCATED = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
@@ -77,10 +77,11 @@ class Session:
         self.asks: list[Ask] = []
         self.sending: list[Message] = []
         self.late = 0
+        self.answered_late = 0
         self.last_byte_at = now
         self.last_answer_at = now
         self.busy_since = now
-        #: Whether it has been busy ever since somebody boarded who another server threw off.
+        #: Whether it was dialled for some that another had thrown off, and has been busy since.
         self.redialled_for = False
 
     @property
@@ -89,16 +90,26 @@ class Session:
 
     @property
     def has_answered(self) -> bool:
-        return any(ask.answered for ask in self.asks)
+        return self.answers > 0
+
+    @property
+    def answers(self) -> int:
+        """Those that came too late for anybody included: the server did answer."""
+        return sum(bool(ask.answered) for ask in self.asks) + self.answered_late
+
+    def gave_up(self, message_id: int, now: int) -> bool:
+        return any(
+            ask.gone_at is not None and now - ask.gone_at <= LATE_FOR
+            for ask in self.asks
+            if ask.message_id == message_id
+        )
 
     def whose(self, message_id: int) -> Ask | None:
         return next((ask for ask in self.waiting if ask.message_id == message_id), None)
 
     def is_late(self, message_id: int, now: int) -> bool:
-        return any(
-            ask.answered or (ask.gone_at is not None and now - ask.gone_at <= LATE_FOR)
-            for ask in self.asks
-            if ask.message_id == message_id
+        return self.gave_up(message_id, now) or any(
+            ask.answered for ask in self.asks if ask.message_id == message_id
         )
 
     def was_ever_asked(self, message_id: int) -> bool:
@@ -133,6 +144,10 @@ class Sessions(RuleBasedStateMachine):
         session, rider = self.session, exchange.rider
         if not session.waiting:
             session.busy_since = self.now
+            # Nobody reads while nobody waits, so that time makes nothing late.
+            for ask in session.asks:
+                if ask.gone_at is not None:
+                    ask.gone_at += self.now - session.last_answer_at
             session.redialled_for = False
         session.redialled_for |= exchange.thrown_off > 0
         session.pipeline.board(rider, self.now)
@@ -232,6 +247,7 @@ class Sessions(RuleBasedStateMachine):
     def arrive(self, number: int) -> None:
         self.now += 1
         session = self.session
+        self.read_at = self.now if session.waiting else session.last_answer_at
         plaintext, whole = self.take_from_the_wire(number)
         expected: list[tuple[Exchange, bytes]] = []
         bad: tuple[Fault, Exchange | None] | None = None
@@ -306,8 +322,9 @@ class Sessions(RuleBasedStateMachine):
             query = ask.exchange.rider.query
             expected.append((ask.exchange, query[:2] + message.octets[4:]))
             return None
-        if session.is_late(message.message_id, self.now):
+        if session.is_late(message.message_id, self.read_at):
             session.late += 1
+            session.answered_late += session.gave_up(message.message_id, self.read_at)
             return None
         if oldest is not None:
             return message.flaw or WRONG_ID, oldest
@@ -334,8 +351,10 @@ class Sessions(RuleBasedStateMachine):
             riding_on = [a.exchange for a in waiting if a.exchange.rider not in verdicts.final]
         if not session.has_answered or fault.cause not in LIFECYCLE:
             riding_on = []
-        few = sum(bool(ask.answered) for ask in session.asks) < PIPELINE_DEPTH
-        assert verdicts.serial == (session.redialled_for and few and bool(riding_on))
+        closes_behind_answers = session.answers < PIPELINE_DEPTH
+        assert verdicts.serial == (
+            session.redialled_for and closes_behind_answers and bool(riding_on)
+        )
         for exchange in riding_on:
             exchange.thrown_off += 1
         self.ride_on(verdicts, riding_on)
