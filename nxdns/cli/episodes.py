@@ -105,7 +105,9 @@ def _duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     if hours < 24:
         return f"{hours}h {minutes:02}m"
-    return f"{hours // 24}d {hours % 24}h"
+    days, hours = divmod(hours, 24)
+    # A clock that was wrong can make it decades, which still have to fit their column.
+    return f"{days}d {hours}h" if days < 1000 else f"{days}d"
 
 
 def _printable(text: str) -> str:

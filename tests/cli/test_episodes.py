@@ -399,6 +399,7 @@ def test_any_episode_fits_and_nothing_in_it_reaches_the_terminal_as_a_command(
         (3 * 3600 + 300, "3h 05m"),
         (86_400.0, "1d 0h"),
         (90 * 86_400.0, "90d 0h"),
+        (20_787 * 86_400.0, "20787d"),
     ],
 )
 def test_a_duration_has_the_units_that_matter(seconds: float, shown: str) -> None:
