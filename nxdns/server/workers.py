@@ -22,9 +22,11 @@ _log = logging.getLogger(__name__)
 class Workers:
     """At most ``size`` jobs at once; there is no queue."""
 
-    def __init__(self, size: int, run: Callable[..., None]) -> None:
+    def __init__(self, size: int, run: Callable[..., None], keep: int | None = None) -> None:
+        """``keep`` bounds how many park, where all of them would be more than is often needed."""
         self.size = size
         self._run = run
+        self._keep = size if keep is None else keep
         self._pool = Pool(size)
         self._parked: list[Any] = []
         self._stopping = False
@@ -56,8 +58,9 @@ class Workers:
             except (Exception, Timeout) as exc:  # noqa: BLE001
                 # An escaped one would end this worker, and nobody waits here to hear of it.
                 log_bug_once(_log, exc)
-            if self._stopping:
+            if self._stopping or len(self._parked) >= self._keep:
                 return
+            job = None  # or what it was about would live for as long as this worker is parked
             self._parked.append(me)
             try:
                 job = self._hub.switch()

@@ -33,7 +33,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-QUERY = make_query(payload=1232)
+QUERY = make_query()
 
 
 @pytest.fixture(autouse=True)
