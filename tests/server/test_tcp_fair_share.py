@@ -165,8 +165,10 @@ def test_the_place_of_who_gave_way_is_taken_once() -> None:
 
         hogs = [connect(HOG) for _ in range(4)]
         eventually(lambda: server.stats.accepted == 4)
-        # All at once, so that no connection that gives way can have ended before the next comes.
+        # All at once, so that no connection that gives way has ended before the next comes.
+        server.stop_accepting()
         newcomers = [connect(f"127.0.0.{number}") for number in range(10, 14)]
+        server.start_accepting()
         assert [each.ask(QUERY) for each in newcomers] == [answer(QUERY)] * 4
         for hog in hogs:
             hog.wait_for_clean_close()

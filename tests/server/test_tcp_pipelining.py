@@ -208,15 +208,16 @@ def test_a_half_closed_client_gets_the_answers_to_all_that_it_has_sent() -> None
 def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
     handler = SteeredHandler()
     server = TcpServer(LOOPBACK, handler, idle_seconds=SHORT)
-    [query] = numbered(1)
+    query, later = numbered(2)
     with tcp_asker(server.bound) as asker:
         asker.send(query)
         with serving(server):
             eventually(lambda: query in handler.held)
             gevent.sleep(3 * SHORT)
-            assert server.stats.active == 1
-            handler.answer(query)
-            assert asker.reply() == answer(query)
+            asker.send(later)
+            eventually(lambda: later in handler.held)
+            handler.answer_all()
+            assert [asker.reply(), asker.reply()] == [answer(query), answer(later)]
             asker.wait_for_clean_close()
             assert faults(server) == (0, 1, 0)
 
