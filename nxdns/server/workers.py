@@ -47,11 +47,13 @@ class Workers:
             return True
         if self._stopping or self._pool.full():
             return False
-        self._pool.spawn(self._work, job)
+        self._pool.spawn(self._work, [job])
         return True
 
-    def _work(self, job: tuple[Any, ...] | None) -> None:
+    def _work(self, first: list[tuple[Any, ...]]) -> None:
         me = getcurrent()
+        # A greenlet keeps its arguments for as long as it lives, so the job is taken out of its own.
+        job: tuple[Any, ...] | None = first.pop()
         while job is not None:
             try:
                 self._run(*job)

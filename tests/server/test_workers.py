@@ -108,13 +108,13 @@ def test_a_burst_leaves_no_more_greenlets_parked_than_are_to_be_kept() -> None:
         gate()
 
     workers = Workers(20, job, keep=3)
-    assert all([submit(workers) for _ in range(20)])
+    assert all(submit(workers) for _ in range(20))
     eventually(lambda: gate.begun == 20)
     gate.open.set()
     eventually(lambda: workers.busy == 0)
     settle()
     assert sum(not each.dead for each in greenlets) == 3
-    assert all([submit(workers) for _ in range(20)])
+    assert all(submit(workers) for _ in range(20))
     workers.drain(10)
     assert gate.ended == 40
 
