@@ -52,7 +52,7 @@ class Workers:
 
     def _work(self, first: list[tuple[Any, ...]]) -> None:
         me = getcurrent()
-        # A greenlet keeps its arguments for as long as it lives, so the job is taken out of its own.
+        # A greenlet keeps its arguments as long as it lives: the job is taken out of this one.
         job: tuple[Any, ...] | None = first.pop()
         while job is not None:
             try:
