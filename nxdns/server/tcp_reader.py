@@ -24,27 +24,40 @@ class IdleExpired(Expired):
 class MessageReader:
     """What a client sends, message by message."""
 
-    def __init__(self, sock: Any, idle_seconds: float) -> None:
+    def __init__(self, sock: Any, idle_seconds: float, quiet_since: Callable[[], int]) -> None:
+        """``quiet_since`` tells since when nothing is being answered, in monotonic nanoseconds;
+        while something is, it is now: a client that waits for us is not idle."""
         self._sock = sock
-        self._idle_seconds = idle_seconds
+        self._patience_ns = int(idle_seconds * NS_PER_SECOND)
+        self._quiet_since = quiet_since
         self._unframer = Unframer()
         self._fed_at = 0
         #: When the first byte of the message that is not whole yet was read.
         self._begun_at = 0
         self._idle = False
         self._finishing = False
+        self._ended = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of a message has been read, and not its end."""
+        return self._unframer.received > 0
 
     def next_message(self) -> bytes | None:
-        """The next whole message, or None when the stream ended between two.
+        """The next whole message, or None when the stream ended between two, or end() was called.
 
         Raises IdleExpired, Expired, EmptyFrame, OSError, and EOFError when it ended within one.
         """
         unframer = self._unframer
-        while (message := unframer.next_message()) is None:
+        while not self._ended:
+            message = unframer.next_message()
+            if message is not None:
+                # What is left behind it came with its last bytes.
+                self._begun_at = self._fed_at
+                return message
             if unframer.received:
-                left_ns = self._begun_at + int(self._idle_seconds * NS_PER_SECOND) - monotonic_ns()
-                data = within(left_ns / NS_PER_SECOND, self._sock.recv, _READ_BYTES)
-                if not data:
+                data = self._within(self._begun_at)
+                if not data and not self._ended:
                     raise EOFError
             else:
                 data = self._first_bytes()
@@ -53,29 +66,42 @@ class MessageReader:
                 self._begun_at = monotonic_ns()
             self._fed_at = monotonic_ns()
             unframer.feed(data)
-        # What is left behind it came with its last bytes.
-        self._begun_at = self._fed_at
-        return message
+        return None
 
     def _first_bytes(self) -> bytes:
-        if self._finishing:
-            return b""
         self._idle = True
         try:
-            data: bytes = within(self._idle_seconds, self._sock.recv, _READ_BYTES)
-        except Expired:
-            raise IdleExpired from None
+            while not self._finishing:
+                try:
+                    return self._within(self._quiet_since())
+                except Expired:
+                    # It may have asked before, and have its answer only since a moment.
+                    if self._quiet_since() + self._patience_ns <= monotonic_ns():
+                        raise IdleExpired from None
         finally:
             self._idle = False
+        return b""
+
+    def _within(self, begun_at: int) -> bytes:
+        left_ns = begun_at + self._patience_ns - monotonic_ns()
+        data: bytes = within(left_ns / NS_PER_SECOND, self._sock.recv, _READ_BYTES)
         return data
 
     def finish(self) -> None:
-        """Wait for no further message; what the client has sent already is read to its end."""
+        """Wait for no further message; one that has begun is read to its end."""
         self._finishing = True
         if self._idle:
-            # Neither a kill nor gevent's own shutdown(): both would throw into the reader.
-            with suppress(OSError):  # the client may have reset it
-                self._sock._sock.shutdown(socket.SHUT_RD)
+            self._wake()
+
+    def end(self) -> None:
+        """Give out no further message, whatever has come of it."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        # Neither a kill nor gevent's own shutdown(): both would throw into the reader.
+        with suppress(OSError):  # the client may have reset it
+            self._sock._sock.shutdown(socket.SHUT_RD)
 
 
 def within(seconds: float, call: Callable[..., Any], *args: Any) -> Any:

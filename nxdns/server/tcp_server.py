@@ -2,21 +2,24 @@
 
 import errno
 import logging
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
 import gevent
-from gevent import socket
-from gevent.pool import Pool
+from gevent import Greenlet, socket
+from gevent.pool import Group
 from gevent.server import StreamServer
 
-from nxdns.dns.framing import frame
 from nxdns.logs.limit import LogLimit
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
 from nxdns.server import stopping
 from nxdns.server.handler import Handler, Transport
-from nxdns.server.tcp_reader import Expired, IdleExpired, MessageReader, within
+from nxdns.server.tcp_connection import PIPELINED, Connection
+from nxdns.server.tcp_places import Places
+from nxdns.server.tcp_reader import Expired, IdleExpired
+from nxdns.server.workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +31,9 @@ TCP_CONNECTIONS = 64
 IDLE_SECONDS = 10.0
 
 _BACKLOG = 128  # connections that the kernel holds while the loop is busy; they are closed if many
+# All connections with all they may ask are 1024 greenlets. That is a rare moment, and no reason to
+# keep 8 MiB for the next one.
+_PARKED = 64
 # What accept reports when there is nothing to accept with; to try again at once would spin.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_SECONDS = 0.1
@@ -41,9 +47,11 @@ class TcpStats:
         "accepted",
         "active",
         "connection_errors",
+        "evicted",
         "idle_timeouts",
         "messages",
         "rejected_at_capacity",
+        "replies_lost",
     )
 
     def __init__(self) -> None:
@@ -52,9 +60,13 @@ class TcpStats:
         #: Whole messages, each handed to the handler.
         self.messages = 0
         self.rejected_at_capacity = 0
+        #: Closed, with nothing asked on them, for a client that had fewer.
+        self.evicted = 0
         self.accept_errors = 0
         self.connection_errors = 0
         self.idle_timeouts = 0
+        #: Replies that were ready when the connection was not there any more.
+        self.replies_lost = 0
         #: Connections open now.
         self.active = 0
 
@@ -63,7 +75,8 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
     """Serves one address.
 
     gevent's own limit stops accepting when it is full, which leaves clients connected to nobody.
-    This one accepts, closes at once, and counts.
+    This one accepts, and closes at once and counts: the connection, or an idle one of a client
+    that holds more.
     """
 
     def __init__(
@@ -79,11 +92,10 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         self._handler = handler
         self._idle_seconds = idle_seconds
         self._log_limit = LogLimit()
-        self.capacity = max_connections
-        self._connections = Pool(max_connections)
-        self._readers: set[MessageReader] = set()
-        #: Queries being answered.
-        self.in_flight = 0
+        self._places = Places(max_connections)
+        self._connections = Group()
+        # A connection holds its place until all it has asked is answered: there is always one free.
+        self._workers = Workers(max_connections * PIPELINED, self._answer, keep=_PARKED)
         self._stopping = False
         super().__init__(_listen(address))
 
@@ -91,6 +103,16 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
     def bound(self) -> ListenAddress:
         """The address as the kernel has it, with the port that it chose for 0."""
         return self._configured.with_port(self.address[1])
+
+    @property
+    def capacity(self) -> int:
+        """Connections that can be open at once."""
+        return self._places.size
+
+    @property
+    def in_flight(self) -> int:
+        """Queries being answered."""
+        return self._workers.busy
 
     def do_read(self) -> tuple[Any, ...] | None:
         """One connection for do_handle, or None. Runs in the event loop."""
@@ -113,50 +135,102 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         if self.started and not self.closed:
             self.start_accepting()
 
-    def do_handle(self, sock: Any, _client: Any) -> None:
+    def do_handle(self, sock: Any, client: Any) -> None:
         """Serve the connection, or close it. Runs in the event loop."""
-        if self._stopping or self._connections.full():
+        if self._stopping or not self._has_room_for(client[0]):
             self.stats.rejected_at_capacity += 1
             sock.close()
             if not self._stopping and self._log_limit.allows("capacity", monotonic_ns()):
                 _log.warning("tcp %s: connections are closed: all places are taken", self.bound)
             return
+        connection = Connection(sock, client[0], self._idle_seconds)
+        self._places.take(connection)
         self.stats.accepted += 1
         self.stats.active += 1
-        self._connections.spawn(self.handle, sock)
+        greenlet = Greenlet(self.handle, connection)
+        # Not a finally of its own: one that is killed before its first step has none.
+        greenlet.rawlink(partial(self._forget, connection))
+        self._connections.start(greenlet)
 
-    def handle(self, sock: Any) -> None:
-        """Serve one connection to its end."""
-        reader = MessageReader(sock, self._idle_seconds)
-        self._readers.add(reader)
-        try:
-            # A reply is one send: nothing is gained by holding its last segment back.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._converse(sock, reader)
-        except IdleExpired:
-            self.stats.idle_timeouts += 1
-        except (OSError, ValueError, EOFError, Expired):
-            # ValueError: a length of zero, from a client or of a reply that none should make.
-            self.stats.connection_errors += 1
-        finally:
-            self._readers.discard(reader)
+    def _has_room_for(self, client: str) -> bool:
+        if not self._places.full:
+            return True
+        evicted = self._places.to_give_way(client)
+        if evicted is None:
+            return False
+        self.stats.evicted += 1
+        evicted.end()
+        self._vacate(evicted)
+        if self._log_limit.allows("evicted", monotonic_ns()):
+            _log.warning(
+                "tcp %s: idle connections are closed for other clients: all places are taken",
+                self.bound,
+            )
+        return True
+
+    def _forget(self, connection: Connection, _greenlet: Greenlet) -> None:
+        self._vacate(connection)
+        connection.close()
+
+    def _vacate(self, connection: Connection) -> None:
+        if self._places.leave(connection):
             self.stats.active -= 1
-            sock.close()
 
-    def _converse(self, sock: Any, reader: MessageReader) -> None:
-        """Answer one message after another until the client, or the handler, has had enough."""
-        while (query := reader.next_message()) is not None:
-            self.stats.messages += 1
-            self.in_flight += 1
+    def handle(self, connection: Connection) -> None:
+        """Serve one connection to its end."""
+        idle = self._read_all(connection)
+        connection.wait_until_quiet()
+        if connection.faulty:
+            self.stats.connection_errors += 1
+        elif idle:
+            self.stats.idle_timeouts += 1
+
+    def _read_all(self, connection: Connection) -> bool:
+        """Hand over one message after another until there are no more; True when it fell idle.
+
+        Nobody else is starved by a client that is always quick: no more than PIPELINED messages can
+        be taken before those are answered, for which the event loop has to run.
+        """
+        try:
+            connection.begin()
+            while (query := connection.next_message()) is not None:
+                self.loop.run_callback(self._submit, connection, query)
+        except IdleExpired:
+            return True
+        except OSError:
+            connection.fail()
+        except (ValueError, EOFError, Expired):
+            # ValueError: a length of zero. What was asked before is answered still.
+            connection.faulty = True
+        return False
+
+    def _submit(self, connection: Connection, query: bytes) -> None:
+        if not self._workers.submit(connection, query):  # everything ends
+            connection.end()
+            connection.answered()
+
+    def _answer(self, connection: Connection, query: bytes) -> None:
+        """Answer one message. Runs in a worker."""
+        self.stats.messages += 1
+        try:
+            reply = None
             try:
                 reply = self._handler.handle(Transport.TCP, query)
-                if reply is None:
-                    return
-                within(self._idle_seconds, sock.sendall, frame(reply))
             finally:
-                self.in_flight -= 1
-            # A client that is always quick would otherwise never let anybody else have a turn.
-            gevent.sleep(0)
+                if reply is None:  # a drop, or there never will be one
+                    connection.end()
+            if reply is not None:
+                self._send(connection, reply)
+        finally:
+            connection.answered()
+
+    def _send(self, connection: Connection, reply: bytes) -> None:
+        sent = False
+        try:
+            sent = connection.send(reply)
+        finally:
+            if not sent:
+                self.stats.replies_lost += 1
 
     def stop(self, timeout: float | None = None) -> None:
         """Close idle connections, let the others answer within ``timeout`` seconds, then close.
@@ -164,9 +238,10 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         Connections that arrive meanwhile are closed at once, and counted as rejected.
         """
         self._stopping = True
-        for reader in self._readers:
-            reader.finish()
+        for connection in self._places:
+            connection.finish()
         stopping.end(self._connections, self.stop_timeout if timeout is None else timeout)
+        self._workers.drain(0)
         self.close()
 
 

@@ -22,9 +22,11 @@ _log = logging.getLogger(__name__)
 class Workers:
     """At most ``size`` jobs at once; there is no queue."""
 
-    def __init__(self, size: int, run: Callable[..., None]) -> None:
+    def __init__(self, size: int, run: Callable[..., None], keep: int | None = None) -> None:
+        """``keep`` bounds how many park, where all of them would be more than is often needed."""
         self.size = size
         self._run = run
+        self._keep = size if keep is None else keep
         self._pool = Pool(size)
         self._parked: list[Any] = []
         self._stopping = False
@@ -45,19 +47,22 @@ class Workers:
             return True
         if self._stopping or self._pool.full():
             return False
-        self._pool.spawn(self._work, job)
+        self._pool.spawn(self._work, [job])
         return True
 
-    def _work(self, job: tuple[Any, ...] | None) -> None:
+    def _work(self, first: list[tuple[Any, ...]]) -> None:
         me = getcurrent()
+        # A greenlet keeps its arguments as long as it lives: the job is taken out of this one.
+        job: tuple[Any, ...] | None = first.pop()
         while job is not None:
             try:
                 self._run(*job)
             except (Exception, Timeout) as exc:  # noqa: BLE001
                 # An escaped one would end this worker, and nobody waits here to hear of it.
                 log_bug_once(_log, exc)
-            if self._stopping:
+            if self._stopping or len(self._parked) >= self._keep:
                 return
+            job = None  # or what it was about would live for as long as this worker is parked
             self._parked.append(me)
             try:
                 job = self._hub.switch()

@@ -226,12 +226,20 @@ _LISTENER: tuple[Series[ListenerSnapshot], ...] = (
         "Connections closed at once because nxdns_tcp_capacity of them were open, or nxdns was "
         "stopping.",
     ),
+    _tcp(
+        "evicted",
+        "Connections closed, with nothing asked on them, to make room for a client that had fewer.",
+    ),
     _tcp("accept_errors", "Errors while accepting: often no descriptor was left."),
     _tcp(
         "connection_errors",
         "Connections ended by an error: reset, cut off within a message, or too slow with one.",
     ),
     _tcp("idle_timeouts", "Connections closed because the client asked nothing for 10 seconds."),
+    _tcp(
+        "replies_lost",
+        "Replies not sent: the client had gone, or did not take them within 10 seconds.",
+    ),
     gauge(
         "nxdns_tcp_active_connections",
         "Connections that are open.",

@@ -31,7 +31,7 @@ def test_what_came_along_has_its_deadline_from_then_and_not_from_the_answer(mess
     server = TcpServer(LOOPBACK, Handler(client), idle_seconds=SHORT)
     with serving(server), tcp_asker(server.bound) as asker:
         asker.sock.sendall(MESSAGE * messages + BEGUN)
-        eventually(lambda: client.waiting == 1)
+        eventually(lambda: client.waiting == messages)
         gevent.sleep(SHORT)
         client.gate.set()
         assert [asker.reply() for _ in range(messages)] == [answer(QUERY)] * messages

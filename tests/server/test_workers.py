@@ -1,6 +1,8 @@
 """Greenlets that park between jobs: bounded, reused, and never lost."""
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +97,41 @@ def test_when_all_are_busy_a_job_is_refused_and_not_kept() -> None:
     assert submit(workers), "there is room again"
     workers.drain(10)
     assert gate.ended == 4
+
+
+def test_a_burst_leaves_no_more_greenlets_parked_than_are_to_be_kept() -> None:
+    gate = Gate()
+    greenlets = set()
+
+    def job() -> None:
+        greenlets.add(getcurrent())
+        gate()
+
+    workers = Workers(20, job, keep=3)
+    assert all(submit(workers) for _ in range(20))
+    eventually(lambda: gate.begun == 20)
+    gate.open.set()
+    eventually(lambda: workers.busy == 0)
+    settle()
+    assert sum(not each.dead for each in greenlets) == 3
+    assert all(submit(workers) for _ in range(20))
+    workers.drain(10)
+    assert gate.ended == 40
+
+
+def test_a_parked_worker_holds_nothing_of_the_job_it_has_done() -> None:
+    class Thing:
+        pass
+
+    workers = Workers(1, lambda _thing: None)
+    thing = Thing()
+    gone = weakref.ref(thing)
+    submit(workers, thing)
+    eventually(lambda: workers.busy == 0)
+    del thing
+    gc.collect()
+    assert gone() is None
+    workers.drain(0)
 
 
 def test_a_burst_leaves_no_more_greenlets_than_its_size() -> None:

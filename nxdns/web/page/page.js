@@ -18,6 +18,7 @@ const WORDS = {
   received: "received", dropped_oversize: "dropped: too long", dropped_no_slot: "dropped: all places taken",
   dropped_handler: "dropped: malformed", receive_errors: "receive errors", send_errors: "send errors",
   accepted: "connections accepted", messages: "messages", rejected_at_capacity: "closed: all places taken",
+  evicted: "closed: idle, for another client", replies_lost: "replies lost",
   accept_errors: "accept errors", connection_errors: "connection errors", idle_timeouts: "idle timeouts",
   queries: "answered by an upstream", dropped_malformed: "dropped: malformed", formerr: "format errors (FORMERR)",
   notimp: "not implemented (NOTIMP)", servfail: "failed (SERVFAIL)", truncated: "truncated for UDP", cancelled: "cancelled",
