@@ -158,6 +158,18 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             # A client that is always quick would otherwise never let anybody else have a turn.
             gevent.sleep(0)
 
+    def leave_port(self) -> None:
+        """Take the connections that have come, and close the port. Never waits.
+
+        Connections go on; ``stop`` ends that.
+        """
+        for _ in range(_BACKLOG):
+            connection = self.do_read()
+            if connection is None:
+                break
+            self.do_handle(*connection)
+        self.close()
+
     def stop(self, timeout: float | None = None) -> None:
         """Close idle connections, let the others answer within ``timeout`` seconds, then close.
 
