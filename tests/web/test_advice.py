@@ -154,11 +154,11 @@ def test_a_failed_reload_shows_every_problem() -> None:
     assert "nxdns check" in note.what_to_do
 
 
-def test_a_reload_that_wants_a_restart_says_of_what() -> None:
+def test_a_reload_that_does_not_apply_in_part_says_of_what() -> None:
     problems = ("[web] has changed, which needs a restart",)
     note = only_note(overview_of(reload=ReloadSnapshot(1, 0, True, AT, problems)))
     assert (note.severity, note.details) == ("info", problems)
-    assert "restart" in note.title
+    assert "Restart" in note.what_to_do
 
 
 def test_a_store_that_cannot_be_written_is_named_with_its_reason() -> None:
