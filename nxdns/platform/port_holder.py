@@ -20,6 +20,7 @@ _FREE_RESOLVED = (
 
 # proc(5): sl local remote st queues tr:when retrnsmt uid timeout inode
 _LOCAL, _STATE, _UID, _INODE = 1, 3, 7, 9
+_USERS = Path("/etc/passwd")
 _LISTENING = "0A"  # TCP_LISTEN
 
 
@@ -144,7 +145,7 @@ def _command(pid: int) -> str:
 def _user(uid: int) -> str:
     """Not by getpwuid, which may ask the network."""
     try:
-        lines = Path("/etc/passwd").read_text(errors="replace").splitlines()
+        lines = _USERS.read_text(errors="replace").splitlines()
     except OSError:
         lines = []
     for line in lines:
