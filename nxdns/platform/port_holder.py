@@ -59,23 +59,25 @@ def _near(address: ListenAddress, protocol: str) -> list[tuple[str, PortSocket]]
 
 
 def holder(address: ListenAddress, *protocols: str) -> str:
-    """Whoever has the port of ``address``, such as ``dnsmasq (pid 812)``.
+    """Whoever has the port of ``address``, such as ``dnsmasq (pid 812)``; others before ourselves.
 
     Of systemd-resolved, also how to make it let the port go.
     """
+    ours = False
     for protocol in protocols:
         # Those of TCP that do not listen may be what is left of a server that has ended.
         rest = [socket for _, socket in _near(address, protocol)]
         for socket in (*in_the_way(address, protocol), *rest):
-            if socket.inode:
-                return _owner(socket)
-    return "another program"
+            if not socket.inode:
+                continue
+            pid = _process_with(socket.inode)
+            if pid != os.getpid():
+                return _owner(socket, pid)
+            ours = True
+    return "nxdns itself" if ours else "another program"
 
 
-def _owner(socket: PortSocket) -> str:
-    pid = _process_with(socket.inode)
-    if pid == os.getpid():
-        return "nxdns itself"
+def _owner(socket: PortSocket, pid: int | None) -> str:
     if pid is not None and (name := _command(pid)):
         if name == _RESOLVED:
             return f"systemd-resolved (pid {pid}); {_FREE_RESOLVED}"
