@@ -63,6 +63,7 @@ def holder(address: ListenAddress, *protocols: str) -> str:
 
     Of systemd-resolved, also how to make it let the port go.
     """
+    own = _sockets_of("self")
     ours = False
     for protocol in protocols:
         # Those of TCP that do not listen may be what is left of a server that has ended.
@@ -70,9 +71,8 @@ def holder(address: ListenAddress, *protocols: str) -> str:
         for socket in (*in_the_way(address, protocol), *rest):
             if not socket.inode:
                 continue
-            pid = _process_with(socket.inode)
-            if pid != os.getpid():
-                return _owner(socket, pid)
+            if socket.inode not in own:
+                return _owner(socket, _process_with(socket.inode))
             ours = True
     return "nxdns itself" if ours else "another program"
 
@@ -116,16 +116,24 @@ def _host(digits: str) -> str:
 
 def _process_with(inode: int) -> int | None:
     """The process that has the socket open, if we may know."""
-    wanted = f"socket:[{inode}]"
     # Services are started early, so they are found early.
     for pid in sorted(int(name) for name in _names("/proc") if name.isdecimal()):
-        for descriptor in _names(f"/proc/{pid}/fd"):
-            try:
-                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == wanted:
-                    return pid
-            except OSError:
-                continue  # closed meanwhile
+        if inode in _sockets_of(str(pid)):
+            return pid
     return None
+
+
+def _sockets_of(process: str) -> set[int]:
+    """The inodes of the sockets that it has open."""
+    inodes = set()
+    for descriptor in _names(f"/proc/{process}/fd"):
+        try:
+            target = os.readlink(f"/proc/{process}/fd/{descriptor}")
+        except OSError:
+            continue  # closed meanwhile
+        if target.startswith("socket:["):
+            inodes.add(int(target[len("socket:[") : -1]))
+    return inodes
 
 
 def _names(folder: str) -> list[str]:
