@@ -1,21 +1,19 @@
 """The composition root: the only module that knows every class."""
 
-import errno
 import logging
-import os
 import time
-from collections.abc import Callable
-
-import gevent
+from collections.abc import Callable, Sequence
 
 from nxdns import logs
 from nxdns.config import Config, ConfigError
 from nxdns.overview import Surface
 from nxdns.owner import Owner
 from nxdns.platform.address import ListenAddress
+from nxdns.platform.bind_errors import bind_reason
 from nxdns.reloads import Reloads
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
+from nxdns.server.listening import Listening, OnChange
 from nxdns.snapshots import UpstreamSnapshot
 from nxdns.storage.events import EventStore
 from nxdns.storage.location import locate
@@ -27,9 +25,6 @@ from nxdns.web.server import WebServer
 
 _log = logging.getLogger(__name__)
 
-# What bind says of an address, a family or an interface that this machine does not have (yet).
-_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV, errno.ENXIO})
-
 
 class App:
     """The forwarder: upstreams, handler, listeners, the store of episodes and the web server."""
@@ -39,8 +34,10 @@ class App:
         self.config = config
         #: What only a restart changes stays as it is here.
         self._started = config
-        self.listeners: list[Listener] = []
-        self.missing: list[ListenAddress] = []
+        #: Told after the start of addresses that are listened on, and of those that are no more.
+        self.on_listeners: OnChange = lambda *_: None
+        #: Of the last reload; those that go away by themselves are not told any longer.
+        self._listen_problems: list[str] = []
         self.web: WebServer | None = None
         self.reloads = Reloads(time.time)
         self.store = EventStore(locate(config.storage_path), time.time)
@@ -52,42 +49,64 @@ class App:
             raise
         self.owner = Owner(self._generation, time.monotonic_ns, self._reconcile)
         self.handler = Handler(self.owner)
+        self.listening = Listening(self.handler, self._listeners_changed)
         self.surface = Surface(
             owner=self.owner,
             handler=self.handler,
             listeners=self.listeners,
-            missing=self.missing,
+            missing=self.listening.missing,
             store=self.store,
             reloads=self.reloads,
         )
         try:
-            for address in config.listen:
-                self._bind(address)
-            if not self.listeners:
-                raise StartError("none of the listen addresses exists on this machine")
+            self._bind()
             self._bind_web()
         except BaseException:
             self.stop()
             raise
 
-    def _bind(self, address: ListenAddress) -> None:
-        try:
-            self.listeners.append(Listener.bind(address, self.handler))
-        except OSError as exc:
-            if exc.errno not in _NOT_HERE:
-                raise StartError(f"cannot listen on {address}: {_bind_reason(exc)}") from exc
-            _log.warning("not listening on %s: %s", address, exc.strerror)
-            self.missing.append(address)
+    @property
+    def listeners(self) -> list[Listener]:
+        """Those that answer, in the order of the configuration."""
+        return self.listening.bound
+
+    def _bind(self) -> None:
+        self.listening.want(self.config.listen, self._budget_seconds)
+        for missing in self.listening.missing:
+            if not missing.is_not_here:
+                raise StartError(str(missing))
+            _log.warning("not listening on %s: %s", missing.address, missing.reason)
+        if not self.listeners:
+            raise StartError("none of the listen addresses exists on this machine")
+
+    def _listeners_changed(
+        self, opened: Sequence[ListenAddress], closed: Sequence[ListenAddress]
+    ) -> None:
+        for address in opened:
+            _log.info("listening on %s", address)
+        for address in closed:
+            _log.info("no longer listening on %s", address)
+        now = self._problems_of_listening()
+        self.reloads.mended([each for each in self._listen_problems if each not in now])
+        self.on_listeners(opened, closed)
+
+    def _problems_of_listening(self) -> list[str]:
+        problems = [str(missing) for missing in self.listening.missing]
+        problems += [
+            f"still listening on {address}, as none of [server] listen can be had"
+            for address in self.listening.unwanted
+        ]
+        return problems
 
     def _bind_web(self) -> None:
         web = self.config.web
         if web.listen is None:
             return
+        listen = web.listen
         try:
-            listen = web.listen
             self.web = WebServer(listen.host, listen.port, self.surface, web.allowed_hosts)
         except OSError as exc:
-            _log.warning("no web server on %s: %s", web.listen, _bind_reason(exc))
+            _log.warning("no web server on %s: %s", listen, bind_reason(exc, listen, "tcp"))
 
     def _reconcile(self, pool: UpstreamPool) -> None:
         self._episodes.reconcile(pool.entries, self.config.health)
@@ -96,8 +115,7 @@ class App:
         """Begin to answer."""
         self.store.load()
         self._reconcile(self.owner.current.pool)
-        for listener in self.listeners:
-            listener.start()
+        self.listening.start()
         if self.web is not None:
             self.web.start()
 
@@ -121,7 +139,6 @@ class App:
         wanting = [
             f"{table} has changed, which needs a restart"
             for table, before, now in (
-                ("[server] listen", self._started.listen, config.listen),
                 ("[web]", self._started.web, config.web),
                 ("[storage]", self._started.storage_path, config.storage_path),
                 ("[log] format", self._started.log.format, config.log.format),
@@ -129,9 +146,13 @@ class App:
             if before != now
         ]
         logs.set_level(config.log.level)
+        drain_seconds = self._budget_seconds  # of the queries that the listeners have
         self.config = config
         self._generation = generation
         self.owner.replace(generation)
+        self.listening.want(config.listen, drain_seconds)
+        self._listen_problems = self._problems_of_listening()
+        wanting += self._listen_problems
         self.reloads.succeeded(wanting)
         for line in wanting:
             _log.warning("reload: %s", line)
@@ -144,21 +165,16 @@ class App:
     @property
     def in_flight(self) -> int:
         """Queries being answered."""
-        return sum(each.udp.in_flight + each.tcp.in_flight for each in self.listeners)
+        return self.listening.in_flight
+
+    @property
+    def _budget_seconds(self) -> float:
+        return self.config.total_ms / MS_PER_SECOND
 
     def stop(self) -> None:
         """Take no more queries, answer those in flight within the total budget, close."""
-        budget_seconds = self.config.total_ms / MS_PER_SECOND
-        gevent.joinall([gevent.spawn(each.stop, budget_seconds) for each in self.listeners])
+        self.listening.stop(self._budget_seconds)
         if self.web is not None:
             self.web.stop()
         self._generation.close()
         self.store.close()
-
-
-def _bind_reason(exc: OSError) -> str:
-    if exc.errno == errno.EADDRINUSE:
-        return "the port is in use by another program"
-    if exc.errno == errno.EACCES:
-        return "ports below 1024 need root or CAP_NET_BIND_SERVICE"
-    return exc.strerror or os.strerror(exc.errno or 0)

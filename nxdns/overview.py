@@ -12,16 +12,17 @@ import gevent
 
 from nxdns import __version__
 from nxdns.owner import Owner
-from nxdns.platform.address import ListenAddress
 from nxdns.platform.kernel_drops import datagrams_dropped
 from nxdns.reloads import Reloads
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
+from nxdns.server.listening import Missing
 from nxdns.snapshots import (
     EpisodeSnapshot,
     FlightSnapshot,
     HandlerSnapshot,
     ListenerSnapshot,
+    MissingSnapshot,
     Overview,
     StoreSnapshot,
     UpstreamSnapshot,
@@ -42,11 +43,11 @@ class Surface:
         owner: Owner,
         handler: Handler,
         listeners: Sequence[Listener],
-        missing: Sequence[ListenAddress],
+        missing: Sequence[Missing],
         store: EventStore,
         reloads: Reloads,
     ) -> None:
-        """``missing`` are the addresses that this machine does not have."""
+        """``missing`` are the addresses that are wanted, and not listened on."""
         self._owner = owner
         self._handler = handler
         self._listeners = listeners
@@ -64,7 +65,9 @@ class Surface:
             started_at=self._started_at,
             upstreams=self.upstreams(),
             listeners=tuple(_listener(each) for each in self._listeners),
-            missing_listeners=tuple(str(address) for address in self._missing),
+            missing_listeners=tuple(
+                MissingSnapshot(str(each.address), each.reason) for each in self._missing
+            ),
             handler=self._handler_snapshot(),
             store=StoreSnapshot(
                 path=self._store.path,

@@ -1,6 +1,6 @@
 """What became of the reloads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from nxdns.snapshots import ReloadSnapshot
 
@@ -18,7 +18,7 @@ class Reloads:
         self._problems: tuple[str, ...] = ()
 
     def succeeded(self, wanting: Sequence[str]) -> None:
-        """``wanting`` is what of the file needs a restart, a line each."""
+        """``wanting`` is what of the file does not apply now, and why; a line each."""
         self._ok += 1
         self._end(wanting, ok=True)
 
@@ -26,6 +26,10 @@ class Reloads:
         """``problems`` are a line each."""
         self._failed += 1
         self._end(problems, ok=False)
+
+    def mended(self, problems: Collection[str]) -> None:
+        """Some of the last one have gone away by themselves."""
+        self._problems = tuple(each for each in self._problems if each not in problems)
 
     def _end(self, problems: Sequence[str], *, ok: bool) -> None:
         self._last_ok = ok

@@ -112,6 +112,14 @@ class ListenerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingSnapshot:
+    """A configured address that is not listened on; it is tried again every second."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerSnapshot:
     """What became of the queries."""
 
@@ -147,7 +155,7 @@ class ReloadSnapshot:
     last_at: float
     """Of the last reload, or of the start."""
     problems: tuple[str, ...]
-    """Why the last one failed, or what of it needs a restart; a line each."""
+    """Why the last one failed, or what of it does not apply; a line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +177,7 @@ class Overview:
     started_at: float
     upstreams: tuple[UpstreamSnapshot, ...]
     listeners: tuple[ListenerSnapshot, ...]
-    missing_listeners: tuple[str, ...]
-    """Configured addresses that this machine does not have."""
+    missing_listeners: tuple[MissingSnapshot, ...]
     handler: HandlerSnapshot
     store: StoreSnapshot
     reload: ReloadSnapshot

@@ -4,6 +4,8 @@ import argparse
 import logging
 import os
 import signal
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import gevent
@@ -13,6 +15,7 @@ from nxdns import logs
 from nxdns.app import App
 from nxdns.cli import config_file
 from nxdns.config import load
+from nxdns.platform.address import ListenAddress
 from nxdns.platform.sd_notify import notify, reloading
 from nxdns.units import MS_PER_SECOND
 
@@ -39,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     logs.configure(config.log.level, config.log.format)
     app = App(config)
     ending = stop_on_signals()
+    app.on_listeners = partial(_listeners_changed, app)
     app.start()
     announce(app)
     notify("READY=1", f"STATUS={_status(app)}")
@@ -80,8 +84,10 @@ def _status(app: App) -> str:
     """One line for ``systemctl status``."""
     addresses = ", ".join(str(listener.bound) for listener in app.listeners)
     upstreams = ", ".join(each.label for each in app.snapshot() if each.enabled)
+    missing = ", ".join(str(each.address) for each in app.listening.missing)
+    waiting = f"; waiting for {missing}" if missing else ""
     failed = "" if app.reloads.snapshot().last_ok else "; the last reload failed"
-    return f"serving {addresses}; upstreams {upstreams}{failed}"
+    return f"serving {addresses}{waiting}; upstreams {upstreams}{failed}"
 
 
 def announce(app: App) -> None:
@@ -95,6 +101,23 @@ def announce(app: App) -> None:
     if app.web is not None:
         lines.append(f"web {app.web.url}")
     lines.append(f"upstreams {', '.join(named)}")
+    _say(lines)
+
+
+def _listeners_changed(
+    app: App, opened: Sequence[ListenAddress], closed: Sequence[ListenAddress]
+) -> None:
+    """What was announced goes on to be true."""
+    _say(
+        [
+            *(f"listening {address} udp+tcp" for address in opened),
+            *(f"no longer listening {address}" for address in closed),
+        ]
+    )
+    notify(f"STATUS={_status(app)}")
+
+
+def _say(lines: Iterable[str]) -> None:
     try:
         for line in lines:
             print(line, flush=True)

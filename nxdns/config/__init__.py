@@ -117,20 +117,13 @@ def _listen(table: Table) -> tuple[ListenAddress, ...]:
         address = _address(table, "listen", text)
         if address is None:
             continue
-        rival = next((other for other in addresses if _overlap(address, other)), None)
+        rival = next((other for other in addresses if address.overlaps(other)), None)
         if rival is None:
             addresses.append(address)
         else:
             table.complain("listen", f"covers the same as {rival}; name one of them", show(text))
     table.finish()
     return tuple(addresses)
-
-
-def _overlap(one: ListenAddress, other: ListenAddress) -> bool:
-    """Whether both cannot be bound: a wildcard takes the port on all addresses of its family."""
-    if one.port != other.port or one.port == 0 or one.is_ipv6 is not other.is_ipv6:
-        return False
-    return one.host == other.host or one.is_wildcard or other.is_wildcard
 
 
 def _address(table: Table, key: str, text: str) -> ListenAddress | None:

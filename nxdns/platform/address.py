@@ -27,6 +27,15 @@ class ListenAddress:
     def is_wildcard(self) -> bool:
         return ipaddress.ip_address(self.host).is_unspecified
 
+    def overlaps(self, other: "ListenAddress") -> bool:
+        """Whether both cannot be bound: a wildcard takes the port on all addresses of its family.
+
+        What the kernel will choose for port 0 is yet to be seen.
+        """
+        if self.port != other.port or self.port == 0 or self.is_ipv6 is not other.is_ipv6:
+            return False
+        return self.host == other.host or self.is_wildcard or other.is_wildcard
+
     def with_port(self, port: int) -> "ListenAddress":
         return ListenAddress(self.host, port)
 

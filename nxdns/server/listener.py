@@ -1,6 +1,7 @@
 """One listen address: UDP and TCP on the same port."""
 
 import errno
+import os
 from dataclasses import dataclass
 
 import gevent
@@ -22,10 +23,15 @@ class Listener:
     tcp: TcpServer
 
     @classmethod
-    def bind(cls, address: ListenAddress, handler: Handler) -> "Listener":
-        """Bind both; with port 0, TCP takes the port that UDP got. Raises OSError."""
+    def bind(
+        cls, address: ListenAddress, handler: Handler, *, beside_left: bool = False
+    ) -> "Listener":
+        """Bind both; with port 0, TCP takes the port that UDP got. Raises OSError.
+
+        ``beside_left``: a listener that has left the port may still have it.
+        """
         for tries_left in reversed(range(_PORT_TRIES)):
-            udp = UdpServer(address, handler)
+            udp = UdpServer(address, handler, beside_left=beside_left)
             try:
                 return cls(udp, TcpServer(udp.bound, handler))
             except OSError as exc:
@@ -40,10 +46,21 @@ class Listener:
         """The address with the port in use."""
         return self.udp.bound
 
+    @property
+    def inodes(self) -> set[int]:
+        """Of the sockets that have the port."""
+        servers = (self.udp, self.tcp)
+        return {os.fstat(each.socket.fileno()).st_ino for each in servers if not each.closed}
+
     def start(self) -> None:
         """Begin to answer."""
         self.udp.start()
         self.tcp.start()
+
+    def leave_port(self) -> None:
+        """Let another listener have the port from now on. Never waits; ``stop`` ends the rest."""
+        self.tcp.leave_port()
+        self.udp.leave_port()
 
     def stop(self, timeout_seconds: float) -> None:
         """Take no more queries, answer those in flight within the timeout, then close."""

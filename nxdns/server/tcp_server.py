@@ -232,6 +232,18 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             if not sent:
                 self.stats.replies_lost += 1
 
+    def leave_port(self) -> None:
+        """Take the connections that have come, and close the port. Never waits.
+
+        Connections go on; ``stop`` ends that.
+        """
+        for _ in range(_BACKLOG):
+            connection = self.do_read()
+            if connection is None:
+                break
+            self.do_handle(*connection)
+        self.close()
+
     def stop(self, timeout: float | None = None) -> None:
         """Close idle connections, let the others answer within ``timeout`` seconds, then close.
 

@@ -3,9 +3,11 @@
 import errno
 import logging
 import os
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
+import gevent
 from gevent import socket
 from gevent.server import DatagramServer
 
@@ -65,9 +67,14 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
     """
 
     def __init__(
-        self, address: ListenAddress, handler: Handler, max_in_flight: int = UDP_IN_FLIGHT
+        self,
+        address: ListenAddress,
+        handler: Handler,
+        max_in_flight: int = UDP_IN_FLIGHT,
+        *,
+        beside_left: bool = False,
     ) -> None:
-        """Bind ``address``. Raises OSError."""
+        """Bind ``address``, also beside a server that has left its port. Raises OSError."""
         self.stats = UdpStats()
         self._configured = address
         self._handler = handler
@@ -76,7 +83,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         # throw the answer away (RFC 2181 §4.1).
         self._reply_source = address.is_wildcard
         self._workers = Workers(max_in_flight, self.handle)
-        super().__init__(_bind(address, self._reply_source))
+        super().__init__(_bind(address, self._reply_source, beside_left))
 
     @property
     def bound(self) -> ListenAddress:
@@ -156,6 +163,26 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         if self._log_limit.allows(f"{what} {name}", monotonic_ns()):
             _log.warning("udp %s: %s failed: %s", self.bound, what, exc)
 
+    def leave_port(self) -> None:
+        """Let another server bind the port, and have what comes from now on. Never waits.
+
+        What has come is still read, and replies still leave from here; ``stop`` ends that.
+        """
+        host, *rest = self.address
+        if self._reply_source:
+            host = "::1" if self._configured.is_ipv6 else "127.0.0.1"
+        sock = self.socket._sock
+        # Connected to itself, it gets nothing from others. Where it cannot be, its address has
+        # gone, and it gets nothing either.
+        with suppress(OSError):
+            sock.connect((host, *rest))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        gevent.get_hub().loop.run_callback(self._read_rest)
+
+    def _read_rest(self) -> None:
+        if self.started and not self.closed:
+            self.do_read()
+
     def stop(self, timeout: float | None = None) -> None:
         """Read no more, let replies in flight leave within ``timeout`` seconds, then close."""
         self.stop_accepting()
@@ -163,7 +190,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         self.close()
 
 
-def _bind(address: ListenAddress, reply_source: bool) -> Any:
+def _bind(address: ListenAddress, reply_source: bool, beside_left: bool) -> Any:
     family, target = socket_address(address.host, address.port)
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -176,7 +203,10 @@ def _bind(address: ListenAddress, reply_source: bool) -> Any:
             sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         # No SO_REUSEADDR: with it a second process could bind the same port and take the queries.
+        # Beside a server that has left, both need it at the moment of the bind.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, beside_left)
         sock.bind(target)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except BaseException:
         sock.close()
         raise

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from nxdns.snapshots import (
     FlightSnapshot,
     ListenerSnapshot,
+    MissingSnapshot,
     Overview,
     ReloadSnapshot,
     StoreSnapshot,
@@ -300,9 +301,9 @@ def _reload(reload: ReloadSnapshot) -> list[Note]:
             Note(
                 "reload",
                 "info",
-                "A part of the configuration waits for a restart",
-                "It was reloaded, and not all of it can change while nxdns runs.",
-                "Restart nxdns when it suits.",
+                "A part of the configuration does not apply yet",
+                "It was reloaded; what of it could not be applied while nxdns runs stands below.",
+                "Restart nxdns when it suits for what needs that.",
                 reload.problems,
             )
         ]
@@ -336,16 +337,17 @@ def _store(store: StoreSnapshot) -> list[Note]:
     return notes
 
 
-def _missing(addresses: Sequence[str]) -> list[Note]:
+def _missing(missing: Sequence[MissingSnapshot]) -> list[Note]:
     return [
         Note(
-            f"missing {address}",
+            f"missing {each.address}",
             "warning",
-            f"Not listening on {address}",
-            "This machine does not have that address, or not yet when nxdns started.",
-            "Check it under [server] listen; if its interface came up late, restart nxdns.",
+            f"Not listening on {each.address}",
+            f"It cannot be had now: {each.reason}.",
+            "Nothing, if that passes: it is tried again every second. Otherwise correct it under "
+            "[server] listen, and reload nxdns.",
         )
-        for address in addresses
+        for each in missing
     ]
 
 

@@ -289,7 +289,8 @@ _HTTP: tuple[Series[HttpSnapshot], ...] = (
 _PROCESS: tuple[Series[Overview], ...] = (
     gauge(
         "nxdns_listeners_missing",
-        "Addresses of server.listen that this machine did not have at the start.",
+        "Addresses of server.listen that are not listened on now. Each is tried again every "
+        "second.",
         lambda o: len(o.missing_listeners),
     ),
     counter(

@@ -44,8 +44,13 @@ class Api:
 
     def health(self) -> tuple[bytes, bool]:
         """The body, and whether nothing works."""
-        status = _status(self._source.overview().upstreams)
-        return _encode({"status": status, "conditions": {"upstreams": status}}), status == "failing"
+        seen = self._source.overview()
+        status = _status(seen)
+        conditions = {
+            "upstreams": _upstreams_status(seen.upstreams),
+            "listeners": _listeners_status(seen),
+        }
+        return _encode({"status": status, "conditions": conditions}), status == "failing"
 
     def upstreams(self) -> bytes:
         """Without any fault text."""
@@ -105,7 +110,19 @@ def _encode(value: _Json) -> bytes:
     return json.dumps(value).encode()  # ASCII: a path may hold what is no text
 
 
-def _status(upstreams: Sequence[UpstreamSnapshot]) -> str:
+def _status(seen: Overview) -> str:
+    """The worst of the conditions."""
+    of_both = _upstreams_status(seen.upstreams), _listeners_status(seen)
+    return max(of_both, key=("ok", "degraded", "failing").index)
+
+
+def _listeners_status(seen: Overview) -> str:
+    if not seen.missing_listeners:
+        return "ok"
+    return "degraded" if seen.listeners else "failing"
+
+
+def _upstreams_status(upstreams: Sequence[UpstreamSnapshot]) -> str:
     tripped = [each.tripped for each in upstreams if each.enabled]
     if not any(tripped):
         return "ok"
@@ -150,7 +167,7 @@ def _overview(seen: Overview, http: HttpSnapshot, notes: Iterable[Note]) -> _Jso
         "python": seen.python,
         "at": _time(seen.at),
         "started_at": _time(seen.started_at),
-        "status": _status(seen.upstreams),
+        "status": _status(seen),
         "notes": [asdict(note) for note in notes],
         "upstreams": [
             _upstream(each)
@@ -174,7 +191,7 @@ def _overview(seen: Overview, http: HttpSnapshot, notes: Iterable[Note]) -> _Jso
             }
             for each in seen.listeners
         ],
-        "missing_listeners": list(seen.missing_listeners),
+        "missing_listeners": [asdict(each) for each in seen.missing_listeners],
         "handler": {
             "totals": dict(seen.handler.totals),
             "servfail_phases": dict(seen.handler.servfail_phases),

@@ -14,7 +14,7 @@ import pytest
 from gevent.event import Event
 from gevent.pool import Group
 
-from nxdns.platform.address import ListenAddress
+from nxdns.platform.address import ListenAddress, parse_listen_address
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.fake_clients import tcp_asker
 from tests.support.forwarder import ask_tcp, ask_udp
@@ -283,3 +283,48 @@ def test_who_cannot_listen_is_never_ready(
         gevent.idle()
         assert supervisor.told == []
     assert ended.status == 1
+
+
+def test_other_addresses_by_sighup_under_load_lose_no_query_and_are_announced(
+    tmp_path: Path, authority: Authority, peer: TlsPeer
+) -> None:
+    def listen_on(*addresses: object) -> None:
+        quoted = ", ".join(f'"{address}"' for address in addresses)
+        server = f"[server]\nlisten = [{quoted}]\n"
+        config_file(tmp_path, _upstream(peer), ca_file=authority.ca_file, extra=server)
+
+    listen_on("127.0.0.1:0", "127.0.0.2:0")
+    answers: list[bytes] = []
+    with (
+        Supervisor() as supervisor,
+        child(
+            "serve",
+            *("--config", tmp_path / "nxdns.toml"),
+            environment={"NOTIFY_SOCKET": supervisor.address},
+        ) as serve,
+    ):
+        stays = serve.listening()
+        other = parse_listen_address(_lines(serve, "listening ")[1].split()[1])
+        wildcard = f"0.0.0.0:{other.port}"
+        with _load(stays, 4, answers), _load(other, 4, answers):
+            for number in range(20):
+                listen_on("127.0.0.1:0", (wildcard, other)[number % 2])
+                _reload(serve)
+        told = supervisor.wait_for(2 * 20)
+        ended = serve.terminate()
+    assert set(answers) == {_answer(_QUERY)}
+    assert _lines(serve, "listening ")[2:] == [
+        f"listening {address} udp+tcp" for address in (wildcard, other) * 10
+    ]
+    assert _lines(serve, "no longer") == [
+        f"no longer listening {address}" for address in (other, wildcard) * 10
+    ]
+    ready = [lines[1] for lines in told if lines[0] == "READY=1"]
+    assert ready[1:3] == [
+        f"STATUS=serving {stays}, {address}; upstreams one" for address in (wildcard, other)
+    ]
+    assert (ended.status, "Warning" in ended.stderr) == (0, False)
+
+
+def _lines(serve: Child, start: str) -> list[str]:
+    return [line for line in serve.stdout.splitlines() if line.startswith(start)]

@@ -15,6 +15,7 @@ from nxdns.upstreams import StartError
 from tests.cli.ports import refusing_tcp, refusing_udp
 from tests.support.authority import Authority
 from tests.support.leaks import no_descriptor_left
+from tests.support.port_keeper import keeping
 from tests.support.process import config_file, run
 
 pytestmark = pytest.mark.integration
@@ -99,6 +100,37 @@ def test_as_a_process_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> 
     assert (ended.status, ended.stdout) == (1, "")
     [line] = ended.errors
     assert line.startswith(f"nxdns: cannot listen on 127.0.0.1:{port}: ")
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_whoever_has_the_port_is_named_in_the_one_line(protocol: str, tmp_path: Path) -> None:
+    with keeping(protocol) as keeper:
+        ended = run("serve", "--config", _listening_on(tmp_path, f"127.0.0.1:{keeper.port}"))
+    assert (ended.status, ended.stdout) == (1, "")
+    assert ended.errors == [
+        f"nxdns: cannot listen on 127.0.0.1:{keeper.port}: "
+        f"the port is in use by dnsmasq (pid {keeper.pid})"
+    ]
+
+
+def test_of_systemd_resolved_the_one_line_says_how_it_lets_the_port_go(tmp_path: Path) -> None:
+    with keeping("udp", "127.0.0.53", name="systemd-resolved") as keeper:
+        told = _refusal(load(_listening_on(tmp_path, f"0.0.0.0:{keeper.port}")))
+    assert f"in use by systemd-resolved (pid {keeper.pid}); to free it, " in told
+    assert "DNSStubListener=no" in told
+    assert "\n" not in told
+
+
+def test_whoever_has_the_port_of_the_web_server_is_named_in_the_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with keeping("tcp") as keeper, keeping("udp", port=keeper.port, name="innocent"):
+        web = f'[web]\nlisten = "127.0.0.1:{keeper.port}"\n'
+        App(load(config_file(tmp_path, _UPSTREAM, extra=web))).stop()
+    assert [each.message for each in caplog.records] == [
+        f"no web server on 127.0.0.1:{keeper.port}: "
+        f"the port is in use by dnsmasq (pid {keeper.pid})"
+    ]
 
 
 def test_as_a_process_with_no_address_of_this_machine_it_says_which_and_ends(

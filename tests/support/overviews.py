@@ -12,6 +12,7 @@ from nxdns.snapshots import (
     HandlerSnapshot,
     HistogramSnapshot,
     ListenerSnapshot,
+    MissingSnapshot,
     Overview,
     ReloadSnapshot,
     StoreSnapshot,
@@ -104,6 +105,13 @@ def listener_of(**fields: Any) -> ListenerSnapshot:
         "tcp_capacity": 64,
     }
     return ListenerSnapshot(**(well | fields))
+
+
+def missing_of(
+    address: str = "192.0.2.1:53", reason: str = "this machine does not have that address"
+) -> MissingSnapshot:
+    """An address that is waited for."""
+    return MissingSnapshot(address, reason)
 
 
 def overview_of(*upstreams: UpstreamSnapshot, **fields: Any) -> Overview:

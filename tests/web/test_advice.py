@@ -12,6 +12,7 @@ from tests.support.overviews import (
     episode_of,
     flight_of,
     listener_of,
+    missing_of,
     overview_of,
     tripped_of,
     upstream_of,
@@ -153,11 +154,11 @@ def test_a_failed_reload_shows_every_problem() -> None:
     assert "nxdns check" in note.what_to_do
 
 
-def test_a_reload_that_wants_a_restart_says_of_what() -> None:
+def test_a_reload_that_does_not_apply_in_part_says_of_what() -> None:
     problems = ("[web] has changed, which needs a restart",)
     note = only_note(overview_of(reload=ReloadSnapshot(1, 0, True, AT, problems)))
     assert (note.severity, note.details) == ("info", problems)
-    assert "restart" in note.title
+    assert "Restart" in note.what_to_do
 
 
 def test_a_store_that_cannot_be_written_is_named_with_its_reason() -> None:
@@ -173,12 +174,14 @@ def test_a_damaged_store_is_told_of() -> None:
     assert "/data/events.db.damaged-1" in only_note(overview_of(store=store)).cause
 
 
-def test_each_missing_listener_is_named() -> None:
-    notes = advise(overview_of(missing_listeners=("192.0.2.1:53", "[::1]:53")), NOTHING)
+def test_each_missing_listener_is_named_with_the_reason() -> None:
+    missing = (missing_of(), missing_of("[::1]:53", "the port is in use by dnsmasq (pid 812)"))
+    notes = advise(overview_of(missing_listeners=missing), NOTHING)
     assert [note.title for note in notes] == [
         "Not listening on 192.0.2.1:53",
         "Not listening on [::1]:53",
     ]
+    assert "dnsmasq (pid 812)" in notes[1].cause
     assert len({note.key for note in notes}) == 2
 
 
@@ -288,7 +291,7 @@ def test_the_worst_comes_first_and_every_key_is_its_own() -> None:
         tripped_of("Timeout (cause Timeout)"),
         upstream_of(1, serial=True),
         listeners=(listener_of(udp={"received": 10**6, "dropped_no_slot": 1}),),
-        missing_listeners=("192.0.2.1:53",),
+        missing_listeners=(missing_of(),),
         reload=ReloadSnapshot(0, 1, False, AT, ("x",)),
         store=StoreSnapshot("/x", 1, "full", "/y"),
     )

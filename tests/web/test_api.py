@@ -4,13 +4,14 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nxdns.snapshots import FlightSnapshot, UpstreamSnapshot
+from nxdns.snapshots import FlightSnapshot, Overview, UpstreamSnapshot
 from nxdns.web.server import WebServer
 from tests.support.overviews import (
     AT,
     ScriptedSource,
     episode_of,
     flight_of,
+    missing_of,
     overview_of,
     tripped_of,
     upstream_of,
@@ -46,7 +47,47 @@ def test_health_is_that_of_the_upstreams_that_are_enabled(
         answer = get(server, "/api/health", method=method)
         assert answer.status == code
         if method == "GET":
-            assert answer.json == {"status": status, "conditions": {"upstreams": status}}
+            conditions = {"upstreams": status, "listeners": "ok"}
+            assert answer.json == {"status": status, "conditions": conditions}
+
+
+@pytest.mark.parametrize(
+    ("seen", "status", "conditions", "code"),
+    [
+        pytest.param(
+            overview_of(upstream_of(), missing_listeners=(missing_of(),)),
+            "degraded",
+            {"upstreams": "ok", "listeners": "degraded"},
+            200,
+            id="one-of-two",
+        ),
+        pytest.param(
+            overview_of(tripped_of(FAULT), missing_listeners=(missing_of(),)),
+            "failing",
+            {"upstreams": "failing", "listeners": "degraded"},
+            503,
+            id="the-upstreams-are-worse",
+        ),
+        pytest.param(
+            overview_of(upstream_of(), listeners=(), missing_listeners=(missing_of(),)),
+            "failing",
+            {"upstreams": "ok", "listeners": "failing"},
+            503,
+            id="none-is-left",
+        ),
+    ],
+)
+def test_an_address_that_is_not_listened_on_is_a_condition_of_health(
+    seen: Overview, status: str, conditions: dict[str, str], code: int
+) -> None:
+    with serving(ScriptedSource(seen)) as server:
+        answer = get(server, "/api/health")
+        assert (answer.status, answer.json) == (code, {"status": status, "conditions": conditions})
+        told = get(server, "/api/overview").json
+        assert told["status"] == status
+        assert told["missing_listeners"] == [
+            {"address": "192.0.2.1:53", "reason": "this machine does not have that address"}
+        ]
 
 
 def test_an_upstream_is_shown_with_each_of_its_numbers() -> None:

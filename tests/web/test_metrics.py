@@ -37,6 +37,7 @@ from tests.support.full_overview import (
     StillSource,
     with_upstreams,
 )
+from tests.support.overviews import missing_of
 from tests.support.promtool import needs_promtool, promtool
 
 
@@ -229,7 +230,7 @@ def test_reloads_the_store_the_web_server_and_the_build_are_told() -> None:
             OVERVIEW,
             store=replace(OVERVIEW.store, write_failures_total=4, failing="disk full"),
             reload=replace(OVERVIEW.reload, last_ok=False, problems=("line 3: no such key",)),
-            missing_listeners=("192.0.2.7:53",),
+            missing_listeners=(missing_of("192.0.2.7:53"),),
         ),
         HttpSnapshot(5, {"bad_host": 6}),
     )

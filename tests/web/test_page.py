@@ -26,6 +26,7 @@ from tests.support.overviews import (
     episode_of,
     flight_of,
     listener_of,
+    missing_of,
     overview_of,
     tripped_of,
     upstream_of,
@@ -57,7 +58,7 @@ def full_source() -> ScriptedSource:
             upstream_of(2, enabled=False),
             upstream_of(3, window="", successes_total=0, last_success_at=None),
             listeners=(listener_of(udp_kernel_drops=7), listener_of(address="[::1]:5300")),
-            missing_listeners=("192.0.2.1:53",),
+            missing_listeners=(missing_of(),),
             reload=ReloadSnapshot(0, 1, False, AT, ("/etc/nxdns/nxdns.toml:5: " + "y" * 90,)),
             open_episodes=(
                 episode_of("a-name-without-any-place-to-break-it-" + "x" * 27, flight=flight),

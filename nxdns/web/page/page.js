@@ -368,7 +368,7 @@ function updateHouse(card, seen) {
     ["Failed writes of episodes", count(store.write_failures_total), Boolean(store.failing)],
     ["Reloads", `${count(reload.ok_total)} done, ${count(reload.failed_total)} failed`, !reload.last_ok],
   ];
-  for (const address of seen.missing_listeners) rows.push([`Listener ${address}`, "not on this machine", true]);
+  for (const each of seen.missing_listeners) rows.push([`Listener ${each.address}`, `not yet: ${each.reason}`, true]);
   rows.push(["Web connections refused: all places taken", count(seen.http.rejected_at_capacity_total)]);
   for (const [reason, value] of Object.entries(seen.http.errors)) {
     if (value) rows.push([`Web errors: ${reason}`, count(value)]);
