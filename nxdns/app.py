@@ -13,7 +13,10 @@ from nxdns.config import Config, ConfigError
 from nxdns.overview import Surface
 from nxdns.owner import Owner
 from nxdns.platform.address import ListenAddress
+from nxdns.platform.on_link import OnLink
+from nxdns.platform.rtnetlink import Prefix
 from nxdns.reloads import Reloads
+from nxdns.server.allow import Allow, is_private
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.snapshots import UpstreamSnapshot
@@ -52,6 +55,8 @@ class App:
             raise
         self.owner = Owner(self._generation, time.monotonic_ns, self._reconcile)
         self.handler = Handler(self.owner)
+        self.allow = Allow(config.allow)
+        self._on_link: OnLink | None = None
         self.surface = Surface(
             owner=self.owner,
             handler=self.handler,
@@ -66,13 +71,14 @@ class App:
             if not self.listeners:
                 raise StartError("none of the listen addresses exists on this machine")
             self._bind_web()
+            self._watch_interfaces()
         except BaseException:
             self.stop()
             raise
 
     def _bind(self, address: ListenAddress) -> None:
         try:
-            self.listeners.append(Listener.bind(address, self.handler))
+            self.listeners.append(Listener.bind(address, self.handler, self.allow.permits))
         except OSError as exc:
             if exc.errno not in _NOT_HERE:
                 raise StartError(f"cannot listen on {address}: {_bind_reason(exc)}") from exc
@@ -89,6 +95,44 @@ class App:
         except OSError as exc:
             _log.warning("no web server on %s: %s", web.listen, _bind_reason(exc))
 
+    def _watch_interfaces(self) -> None:
+        """Learn what is on link, if that matters and is not known yet."""
+        if self._on_link is not None or not self.allow.rules.on_link:
+            return
+        try:
+            self._on_link = OnLink()
+        except OSError as exc:
+            _log.warning(
+                "the kernel does not tell the prefixes of our interfaces (%s): clients at public "
+                "addresses may ask only if [server] allow names them",
+                exc.strerror,
+            )
+            return
+        self.allow.set_on_link(self._on_link.prefixes)
+        self._on_link.follow(self._on_link_changed)
+
+    def _on_link_changed(self, prefixes: frozenset[Prefix]) -> None:
+        self.allow.set_on_link(prefixes)
+        _log.debug("the prefixes of our interfaces have changed")
+
+    def _tell_reach(self) -> None:
+        """Say of each listener that others than its household can reach who is answered there."""
+        for listener in self.listeners:
+            if is_private(listener.bound.host):  # no wildcard is
+                continue
+            if self.allow.rules.anybody:
+                _log.warning(
+                    "%s may be reached from the internet, and [server] allow lets anybody ask: "
+                    "such a resolver is used to attack others",
+                    listener.bound,
+                )
+            else:
+                _log.info(
+                    "%s may be reached from beyond this household; only who is in [server] allow "
+                    "is answered",
+                    listener.bound,
+                )
+
     def _reconcile(self, pool: UpstreamPool) -> None:
         self._episodes.reconcile(pool.entries, self.config.health)
 
@@ -98,6 +142,7 @@ class App:
         self._reconcile(self.owner.current.pool)
         for listener in self.listeners:
             listener.start()
+        self._tell_reach()
         if self.web is not None:
             self.web.start()
 
@@ -129,6 +174,10 @@ class App:
             if before != now
         ]
         logs.set_level(config.log.level)
+        if config.allow != self.config.allow:
+            self.allow.replace(config.allow)
+            self._watch_interfaces()
+            self._tell_reach()
         self.config = config
         self._generation = generation
         self.owner.replace(generation)
@@ -152,6 +201,8 @@ class App:
         gevent.joinall([gevent.spawn(each.stop, budget_seconds) for each in self.listeners])
         if self.web is not None:
             self.web.stop()
+        if self._on_link is not None:
+            self._on_link.close()
         self._generation.close()
         self.store.close()
 

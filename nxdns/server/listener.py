@@ -1,11 +1,13 @@
 """One listen address: UDP and TCP on the same port."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import gevent
 
 from nxdns.platform.address import ListenAddress
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.tcp_server import TcpServer
 from nxdns.server.udp_server import UdpServer
@@ -22,12 +24,17 @@ class Listener:
     tcp: TcpServer
 
     @classmethod
-    def bind(cls, address: ListenAddress, handler: Handler) -> "Listener":
+    def bind(
+        cls,
+        address: ListenAddress,
+        handler: Handler,
+        permits: Callable[[str], bool] = anybody,
+    ) -> "Listener":
         """Bind both; with port 0, TCP takes the port that UDP got. Raises OSError."""
         for tries_left in reversed(range(_PORT_TRIES)):
-            udp = UdpServer(address, handler)
+            udp = UdpServer(address, handler, permits=permits)
             try:
-                return cls(udp, TcpServer(udp.bound, handler))
+                return cls(udp, TcpServer(udp.bound, handler, permits=permits))
             except OSError as exc:
                 udp.close()
                 chosen_by_kernel = address.port == 0

@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from time import monotonic_ns
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -11,10 +11,11 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from nxdns.dns.framing import frame
-from nxdns.logs.limit import LogLimit
+from nxdns.logs.rarely import Rarely
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
 from nxdns.server import stopping
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler, Transport
 from nxdns.server.tcp_reader import Expired, IdleExpired, MessageReader, within
 
@@ -44,6 +45,7 @@ class TcpStats:
         "idle_timeouts",
         "messages",
         "rejected_at_capacity",
+        "rejected_not_allowed",
     )
 
     def __init__(self) -> None:
@@ -52,6 +54,8 @@ class TcpStats:
         #: Whole messages, each handed to the handler.
         self.messages = 0
         self.rejected_at_capacity = 0
+        #: Of clients that may not ask.
+        self.rejected_not_allowed = 0
         self.accept_errors = 0
         self.connection_errors = 0
         self.idle_timeouts = 0
@@ -72,13 +76,15 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         handler: Handler,
         max_connections: int = TCP_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
+        permits: Callable[[str], bool] = anybody,
     ) -> None:
-        """Bind ``address`` and listen. Raises OSError."""
+        """Bind ``address`` and listen, to those whom ``permits`` lets ask. Raises OSError."""
         self.stats = TcpStats()
         self._configured = address
         self._handler = handler
         self._idle_seconds = idle_seconds
-        self._log_limit = LogLimit()
+        self._permits = permits
+        self._rarely = Rarely(_log)
         self.capacity = max_connections
         self._connections = Pool(max_connections)
         self._readers: set[MessageReader] = set()
@@ -101,8 +107,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
                 raise
             self.stats.accept_errors += 1
             name = errno.errorcode.get(exc.errno or 0, "unknown")
-            if self._log_limit.allows(f"accept {name}", monotonic_ns()):
-                _log.warning("tcp %s: accept failed: %s", self.bound, exc)
+            self._rarely.warning(f"accept {name}", "tcp %s: accept failed: %s", self.bound, exc)
             if exc.errno in _EXHAUSTED:
                 self.stop_accepting()
                 gevent.spawn_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
@@ -113,17 +118,33 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         if self.started and not self.closed:
             self.start_accepting()
 
-    def do_handle(self, sock: Any, _client: Any) -> None:
+    def do_handle(self, sock: Any, client: Any) -> None:
         """Serve the connection, or close it. Runs in the event loop."""
+        if not self._permits(client[0]):
+            self._refuse(sock)
+            return
         if self._stopping or self._connections.full():
             self.stats.rejected_at_capacity += 1
             sock.close()
-            if not self._stopping and self._log_limit.allows("capacity", monotonic_ns()):
-                _log.warning("tcp %s: connections are closed: all places are taken", self.bound)
+            if not self._stopping:
+                self._rarely.warning(
+                    "capacity",
+                    "tcp %s: connections are closed: all places are taken",
+                    self.bound,
+                )
             return
         self.stats.accepted += 1
         self.stats.active += 1
         self._connections.spawn(self.handle, sock)
+
+    def _refuse(self, sock: Any) -> None:
+        self.stats.rejected_not_allowed += 1
+        sock.close()
+        self._rarely.warning(
+            "not allowed",
+            "tcp %s: connections are closed: their client is not in [server] allow",
+            self.bound,
+        )
 
     def handle(self, sock: Any) -> None:
         """Serve one connection to its end."""
@@ -167,6 +188,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         for reader in self._readers:
             reader.finish()
         stopping.end(self._connections, self.stop_timeout if timeout is None else timeout)
+        self._rarely.close()
         self.close()
 
 

@@ -44,7 +44,7 @@ def test_the_shipped_file_documents_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "keys"),
     [
-        pytest.param("server", ["listen"], id="server"),
+        pytest.param("server", ["listen", "allow"], id="server"),
         pytest.param("budgets", ["attempt_ms", "total_ms"], id="budgets"),
         pytest.param(
             "health", ["failure_threshold", "base_backoff_ms", "max_backoff_ms"], id="health"
