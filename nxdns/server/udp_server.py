@@ -200,7 +200,8 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         """Read no more, let replies in flight leave within ``timeout`` seconds, then close."""
         self.stop_accepting()
         self._workers.drain(self.stop_timeout if timeout is None else timeout)
-        # Of a worker that was killed before it began.
+        # What is still here was killed before it began, so that the handler never saw it.
+        self._handler.stats.cancelled += len(self._answering)
         self._answering.clear()
         self._rarely.close()
         self.close()
