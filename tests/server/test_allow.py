@@ -208,9 +208,7 @@ def _near(prefixes: list[Prefix]) -> st.SearchStrategy[str]:
         number = min(max(int(end) + step, 0), 2**prefix.max_prefixlen - 1)
         return str(type(end)(number))
 
-    near = st.builds(
-        beside, st.sampled_from(prefixes), st.integers(-1, 1), last=st.booleans()
-    )
+    near = st.builds(beside, st.sampled_from(prefixes), st.integers(-1, 1), last=st.booleans())
     return near | any_one
 
 

@@ -179,7 +179,11 @@ def test_a_killed_worker_leaves_its_query_free_to_be_asked_again() -> None:
         gevent.killall(list(server._workers._pool))
         settle()
         assert not server._answering
-        assert (client.waiting, server.in_flight, counted(handler.stats)) == (0, 0, {"cancelled": 1})
+        assert (client.waiting, server.in_flight, counted(handler.stats)) == (
+            0,
+            0,
+            {"cancelled": 1},
+        )
         client.gate.set()
         sock.send(QUERY)
         assert sock.recv(512) == answer(QUERY)

@@ -87,9 +87,7 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
 
     with (
         TlsPeer(certificate.openssl_context(), answer) as peer,
-        running(
-            tmp_path, authority.ca_file, [upstream(peer.port)], allow=["127.0.0.1"]
-        ) as app,
+        running(tmp_path, authority.ca_file, [upstream(peer.port)], allow=["127.0.0.1"]) as app,
         udp_client(app) as udp,
     ):
         address = address_of(app)
