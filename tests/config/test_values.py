@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,10 @@ def _value(config: Config, path: str) -> Any:
         pytest.param("[server]\nlisten = ['[0:0::1]:53']", "listen.0", "[::1]:53", id="canonical"),
         pytest.param("[server]\nallow = ['on-link']", "allow.on_link", True, id="allow-on-link"),
         pytest.param(
-            "[server]\nallow = ['100.64.0.0/10']", "allow.prefixes.0", "100.64.0.0/10", id="allow"
+            "[server]\nallow = ['100.64.0.0/10']",
+            "allow.prefixes.0",
+            IPv4Network("100.64.0.0/10"),
+            id="allow",
         ),
         pytest.param("name = 'küche 1'", "upstreams.0.label", "küche 1", id="name"),
         pytest.param("tls_name = 'dns.test'", "upstreams.0.tls_name", "dns.test", id="tls-name"),
