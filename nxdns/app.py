@@ -10,7 +10,10 @@ from nxdns.overview import Surface
 from nxdns.owner import Owner
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.bind_errors import bind_reason
+from nxdns.platform.on_link import OnLink
+from nxdns.platform.rtnetlink import Prefix
 from nxdns.reloads import Reloads
+from nxdns.server.allow import Allow, is_private
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.server.listening import Listening, OnChange
@@ -49,7 +52,9 @@ class App:
             raise
         self.owner = Owner(self._generation, time.monotonic_ns, self._reconcile)
         self.handler = Handler(self.owner)
-        self.listening = Listening(self.handler, self._listeners_changed)
+        self.allow = Allow(config.allow)
+        self.listening = Listening(self.handler, self._listeners_changed, self.allow.permits)
+        self._on_link: OnLink | None = None
         self.surface = Surface(
             owner=self.owner,
             handler=self.handler,
@@ -61,6 +66,7 @@ class App:
         try:
             self._bind()
             self._bind_web()
+            self._watch_interfaces()
         except BaseException:
             self.stop()
             raise
@@ -84,6 +90,7 @@ class App:
     ) -> None:
         for address in opened:
             _log.info("listening on %s", address)
+        self._tell_reach(opened)
         for address in closed:
             _log.info("no longer listening on %s", address)
         now = self._problems_of_listening()
@@ -108,6 +115,44 @@ class App:
         except OSError as exc:
             _log.warning("no web server on %s: %s", listen, bind_reason(exc, listen, "tcp"))
 
+    def _watch_interfaces(self) -> None:
+        """Learn what is on link, if that matters and is not known yet."""
+        if self._on_link is not None or not self.allow.rules.on_link:
+            return
+        try:
+            self._on_link = OnLink()
+        except OSError as exc:
+            _log.warning(
+                "the kernel does not tell the prefixes of our interfaces (%s): clients at public "
+                "addresses may ask only if [server] allow names them",
+                exc.strerror,
+            )
+            return
+        self.allow.set_on_link(self._on_link.prefixes)
+        self._on_link.follow(self._on_link_changed)
+
+    def _on_link_changed(self, prefixes: frozenset[Prefix]) -> None:
+        self.allow.set_on_link(prefixes)
+        _log.debug("the prefixes of our interfaces have changed")
+
+    def _tell_reach(self, addresses: Sequence[ListenAddress]) -> None:
+        """Say of each that others than its household can reach who is answered there."""
+        for address in addresses:
+            if is_private(address.host):  # no wildcard is
+                continue
+            if self.allow.rules.anybody:
+                _log.warning(
+                    "%s may be reached from the internet, and [server] allow lets anybody ask: "
+                    "such a resolver is used to attack others",
+                    address,
+                )
+            else:
+                _log.info(
+                    "%s may be reached from beyond this household; only who is in [server] allow "
+                    "is answered",
+                    address,
+                )
+
     def _reconcile(self, pool: UpstreamPool) -> None:
         self._episodes.reconcile(pool.entries, self.config.health)
 
@@ -116,6 +161,7 @@ class App:
         self.store.load()
         self._reconcile(self.owner.current.pool)
         self.listening.start()
+        self._tell_reach([each.bound for each in self.listeners])
         if self.web is not None:
             self.web.start()
 
@@ -147,6 +193,10 @@ class App:
         ]
         logs.set_level(config.log.level)
         drain_seconds = self._budget_seconds  # of the queries that the listeners have
+        if config.allow != self.config.allow:
+            self.allow.replace(config.allow)
+            self._watch_interfaces()
+            self._tell_reach([each.bound for each in self.listeners])
         self.config = config
         self._generation = generation
         self.owner.replace(generation)
@@ -176,5 +226,7 @@ class App:
         self.listening.stop(self._budget_seconds)
         if self.web is not None:
             self.web.stop()
+        if self._on_link is not None:
+            self._on_link.close()
         self._generation.close()
         self.store.close()

@@ -51,6 +51,8 @@ LAYERS["__main__"] = {"cli"}
 PURE = {
     *(name for name in MODULES if name.startswith("nxdns.dns")),
     "nxdns.platform.address",
+    "nxdns.platform.rtnetlink",
+    "nxdns.server.allow",
     "nxdns.upstream.depth",
     "nxdns.upstream.endpoint",
     "nxdns.upstream.errors",

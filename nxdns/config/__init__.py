@@ -16,6 +16,7 @@ from nxdns.platform.address import (
     is_host_name,
     parse_listen_address,
 )
+from nxdns.server import allow
 from nxdns.upstream import health
 from nxdns.upstream.endpoint import (
     Endpoint,
@@ -36,6 +37,7 @@ FORMATS = ("text", "json")
 # nothing of the upstream. 100 ms is what the way to the attempt can cost on a busy small machine.
 BUDGET_MARGIN_MS = 100
 
+_ALLOW_DEFAULT = " and ".join(f'"{word}"' for word in allow.DEFAULT)
 _URL_MISSING = 'is missing; write url = "tls://1.1.1.1:853" for example'
 _MAX_NAME = 64  # characters of an upstream's name; it stands in every log line and on the page
 _DAY_MS = 86_400_000
@@ -79,6 +81,7 @@ class Config:
     """A whole file."""
 
     listen: tuple[ListenAddress, ...]
+    allow: allow.Rules
     upstreams: tuple[UpstreamConfig, ...]
     attempt_ms: int
     total_ms: int
@@ -93,7 +96,10 @@ def load(path: Path) -> Config:
     """The configuration in ``path``. Raises ConfigError."""
     document = Document(path)
     root = document.root()
-    listen = _listen(root.take_table("server"))
+    server = root.take_table("server")
+    listen = _listen(server)
+    rules = _allow(server)
+    server.finish()
     upstreams = _upstreams(root, root.take_tables("upstreams"))
     attempt_ms, total_ms = _budgets(root.take_table("budgets"))
     health_config = _health(root.take_table("health"))
@@ -104,7 +110,16 @@ def load(path: Path) -> Config:
     root.finish()
     document.raise_problems()
     return Config(
-        listen, upstreams, attempt_ms, total_ms, health_config, ca_file, web, storage_path, log
+        listen,
+        rules,
+        upstreams,
+        attempt_ms,
+        total_ms,
+        health_config,
+        ca_file,
+        web,
+        storage_path,
+        log,
     )
 
 
@@ -122,8 +137,22 @@ def _listen(table: Table) -> tuple[ListenAddress, ...]:
             addresses.append(address)
         else:
             table.complain("listen", f"covers the same as {rival}; name one of them", show(text))
-    table.finish()
     return tuple(addresses)
+
+
+def _allow(table: Table) -> allow.Rules:
+    texts = table.take_texts("allow", allow.DEFAULT)
+    if not texts:
+        table.complain("allow", f"must name who may ask, such as {_ALLOW_DEFAULT}", show(texts))
+    good = []
+    for text in texts:
+        try:
+            allow.Rules.parse([text])
+        except ValueError as exc:
+            table.complain("allow", str(exc), show(text))
+        else:
+            good.append(text)
+    return allow.Rules.parse(good)
 
 
 def _address(table: Table, key: str, text: str) -> ListenAddress | None:

@@ -2,11 +2,13 @@
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import gevent
 
 from nxdns.platform.address import ListenAddress
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.tcp_server import TcpServer
 from nxdns.server.udp_server import UdpServer
@@ -24,16 +26,22 @@ class Listener:
 
     @classmethod
     def bind(
-        cls, address: ListenAddress, handler: Handler, *, beside_left: bool = False
+        cls,
+        address: ListenAddress,
+        handler: Handler,
+        permits: Callable[[str], bool] = anybody,
+        *,
+        beside_left: bool = False,
     ) -> "Listener":
         """Bind both; with port 0, TCP takes the port that UDP got. Raises OSError.
 
-        ``beside_left``: a listener that has left the port may still have it.
+        ``permits`` says whether a client's address may ask. ``beside_left``: a listener that has
+        left the port may still have it.
         """
         for tries_left in reversed(range(_PORT_TRIES)):
-            udp = UdpServer(address, handler, beside_left=beside_left)
+            udp = UdpServer(address, handler, permits=permits, beside_left=beside_left)
             try:
-                return cls(udp, TcpServer(udp.bound, handler))
+                return cls(udp, TcpServer(udp.bound, handler, permits=permits))
             except OSError as exc:
                 udp.close()
                 chosen_by_kernel = address.port == 0

@@ -15,6 +15,7 @@ import gevent
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.bind_errors import bind_reason, is_not_here
 from nxdns.platform.port_holder import in_the_way
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 
@@ -47,8 +48,14 @@ class Missing:
 class Listening:
     """All listeners of the process."""
 
-    def __init__(self, handler: Handler, on_change: OnChange) -> None:
-        """``on_change`` is not told of what is bound before ``start``. It must not wait."""
+    def __init__(
+        self, handler: Handler, on_change: OnChange, permits: Callable[[str], bool] = anybody
+    ) -> None:
+        """``on_change`` is not told of what is bound before ``start``. It must not wait.
+
+        ``permits`` says whether a client's address may ask.
+        """
+        self._permits = permits
         self._handler = handler
         self._on_change = on_change
         self._wanted: tuple[_Key, ...] = ()
@@ -148,11 +155,11 @@ class Listening:
 
     def _bind(self, address: ListenAddress) -> Listener:
         try:
-            return Listener.bind(address, self._handler)
+            return Listener.bind(address, self._handler, self._permits)
         except OSError as exc:
             if exc.errno != errno.EADDRINUSE or not self._make_way(address):
                 raise
-        return Listener.bind(address, self._handler, beside_left=True)
+        return Listener.bind(address, self._handler, self._permits, beside_left=True)
 
     def _make_way(self, address: ListenAddress) -> bool:
         """Let those go that are not wanted and have the port; False if somebody else has it too."""

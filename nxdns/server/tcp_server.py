@@ -2,8 +2,8 @@
 
 import errno
 import logging
+from collections.abc import Callable
 from functools import partial
-from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -11,10 +11,11 @@ from gevent import Greenlet, socket
 from gevent.pool import Group
 from gevent.server import StreamServer
 
-from nxdns.logs.limit import LogLimit
+from nxdns.logs.rarely import Rarely
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
 from nxdns.server import stopping
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler, Transport
 from nxdns.server.tcp_connection import PIPELINED, Connection
 from nxdns.server.tcp_places import Places
@@ -51,6 +52,7 @@ class TcpStats:
         "idle_timeouts",
         "messages",
         "rejected_at_capacity",
+        "rejected_not_allowed",
         "replies_lost",
     )
 
@@ -62,6 +64,8 @@ class TcpStats:
         self.rejected_at_capacity = 0
         #: Closed, with nothing asked on them, for a client that had fewer.
         self.evicted = 0
+        #: Of clients that may not ask.
+        self.rejected_not_allowed = 0
         self.accept_errors = 0
         self.connection_errors = 0
         self.idle_timeouts = 0
@@ -85,13 +89,15 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         handler: Handler,
         max_connections: int = TCP_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
+        permits: Callable[[str], bool] = anybody,
     ) -> None:
-        """Bind ``address`` and listen. Raises OSError."""
+        """Bind ``address`` and listen, to those whom ``permits`` lets ask. Raises OSError."""
         self.stats = TcpStats()
         self._configured = address
         self._handler = handler
         self._idle_seconds = idle_seconds
-        self._log_limit = LogLimit()
+        self._permits = permits
+        self._rarely = Rarely(_log)
         self._places = Places(max_connections)
         self._connections = Group()
         # A connection holds its place until all it has asked is answered: there is always one free.
@@ -123,8 +129,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
                 raise
             self.stats.accept_errors += 1
             name = errno.errorcode.get(exc.errno or 0, "unknown")
-            if self._log_limit.allows(f"accept {name}", monotonic_ns()):
-                _log.warning("tcp %s: accept failed: %s", self.bound, exc)
+            self._rarely.warning(f"accept {name}", "tcp %s: accept failed: %s", self.bound, exc)
             if exc.errno in _EXHAUSTED:
                 self.stop_accepting()
                 gevent.spawn_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
@@ -137,11 +142,18 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
 
     def do_handle(self, sock: Any, client: Any) -> None:
         """Serve the connection, or close it. Runs in the event loop."""
+        if not self._permits(client[0]):
+            self._refuse(sock)
+            return
         if self._stopping or not self._has_room_for(client[0]):
             self.stats.rejected_at_capacity += 1
             sock.close()
-            if not self._stopping and self._log_limit.allows("capacity", monotonic_ns()):
-                _log.warning("tcp %s: connections are closed: all places are taken", self.bound)
+            if not self._stopping:
+                self._rarely.warning(
+                    "capacity",
+                    "tcp %s: connections are closed: all places are taken",
+                    self.bound,
+                )
             return
         connection = Connection(sock, client[0], self._idle_seconds)
         self._places.take(connection)
@@ -152,6 +164,15 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         greenlet.rawlink(partial(self._forget, connection))
         self._connections.start(greenlet)
 
+    def _refuse(self, sock: Any) -> None:
+        self.stats.rejected_not_allowed += 1
+        sock.close()
+        self._rarely.warning(
+            "not allowed",
+            "tcp %s: connections are closed: their client is not in [server] allow",
+            self.bound,
+        )
+
     def _has_room_for(self, client: str) -> bool:
         if not self._places.full:
             return True
@@ -161,11 +182,11 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
         self.stats.evicted += 1
         evicted.end()
         self._vacate(evicted)
-        if self._log_limit.allows("evicted", monotonic_ns()):
-            _log.warning(
-                "tcp %s: idle connections are closed for other clients: all places are taken",
-                self.bound,
-            )
+        self._rarely.warning(
+            "evicted",
+            "tcp %s: idle connections are closed for other clients: all places are taken",
+            self.bound,
+        )
         return True
 
     def _forget(self, connection: Connection, _greenlet: Greenlet) -> None:
@@ -254,6 +275,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
             connection.finish()
         stopping.end(self._connections, self.stop_timeout if timeout is None else timeout)
         self._workers.drain(0)
+        self._rarely.close()
         self.close()
 
 

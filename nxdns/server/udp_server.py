@@ -3,8 +3,8 @@
 import errno
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -12,9 +12,10 @@ from gevent import socket
 from gevent.server import DatagramServer
 
 from nxdns.dns.edns import MAX_DATAGRAM
-from nxdns.logs.limit import LogLimit
+from nxdns.logs.rarely import Rarely
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler, Transport
 from nxdns.server.workers import Workers
 
@@ -33,14 +34,17 @@ _ANCILLARY_SPACE = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with th
 _FIRST_LINK_LOCAL, _LINK_LOCAL_BITS = 0xFE80, 0xFFC0  # RFC 4291 §2.5.6: fe80::/10
 
 _Ancillary = list[tuple[int, int, bytes]]
+_Job = tuple[bytes, Any, bytes | None]
 
 
 class UdpStats:
     """What became of the datagrams of one listener."""
 
     __slots__ = (
+        "dropped_duplicate",
         "dropped_handler",
         "dropped_no_slot",
+        "dropped_not_allowed",
         "dropped_oversize",
         "receive_errors",
         "received",
@@ -50,7 +54,11 @@ class UdpStats:
     def __init__(self) -> None:
         #: Every datagram read, dropped or not.
         self.received = 0
+        #: Of clients that may not ask.
+        self.dropped_not_allowed = 0
         self.dropped_oversize = 0
+        #: Sent again while the first was being answered: that answer serves both.
+        self.dropped_duplicate = 0
         self.dropped_no_slot = 0
         #: Drops of the handler, which has counted them by their reason.
         self.dropped_handler = 0
@@ -71,14 +79,21 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         address: ListenAddress,
         handler: Handler,
         max_in_flight: int = UDP_IN_FLIGHT,
+        permits: Callable[[str], bool] = anybody,
         *,
         beside_left: bool = False,
     ) -> None:
-        """Bind ``address``, also beside a server that has left its port. Raises OSError."""
+        """Bind ``address``, also beside a server that has left its port. Raises OSError.
+
+        ``permits`` says whether a client's address may ask.
+        """
         self.stats = UdpStats()
         self._configured = address
         self._handler = handler
-        self._log_limit = LogLimit()
+        self._permits = permits
+        self._rarely = Rarely(_log)
+        #: What is being answered: the datagram, who sent it, and to which of our addresses.
+        self._answering: set[_Job] = set()
         # A host with several addresses must answer from the one that was asked, or its clients
         # throw the answer away (RFC 2181 §4.1).
         self._reply_source = address.is_wildcard
@@ -110,6 +125,8 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         stats = self.stats
         sock = self._socket
         reply_source = self._reply_source
+        permits = self._permits
+        answering = self._answering
         submit = self._workers.submit
         for _ in range(UDP_IN_FLIGHT):
             try:
@@ -130,20 +147,44 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
                 self._complain("receive", exc)
                 return
             stats.received += 1
+            if not permits(client[0]):
+                self._refuse()
+                continue
             if oversize:
                 stats.dropped_oversize += 1
-            elif not submit(data, client, ancillary):
+                continue
+            # Whom a wildcard was asked as belongs to it: only from there is the reply taken.
+            job = (data, client, ancillary[0][2] if ancillary else None)
+            if job in answering:
+                stats.dropped_duplicate += 1
+                continue
+            answering.add(job)
+            if not submit(job, ancillary):
+                answering.discard(job)
                 self._drop()
+
+    def _refuse(self) -> None:
+        self.stats.dropped_not_allowed += 1
+        self._rarely.warning(
+            "not allowed",
+            "udp %s: queries are dropped: their client is not in [server] allow",
+            self.bound,
+        )
 
     def _drop(self) -> None:
         self.stats.dropped_no_slot += 1
-        if self._log_limit.allows("no slot", monotonic_ns()):
-            _log.warning(
-                "udp %s: queries are dropped: %d are in flight", self.bound, self.in_flight
-            )
+        self._rarely.warning(
+            "no slot", "udp %s: queries are dropped: %d are in flight", self.bound, self.in_flight
+        )
 
-    def handle(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
+    def handle(self, job: _Job, ancillary: _Ancillary | None) -> None:
         """Answer one datagram. Runs in a worker."""
+        try:
+            self._answer(job[0], job[1], ancillary)
+        finally:
+            self._answering.discard(job)
+
+    def _answer(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
         reply = self._handler.handle(Transport.UDP, data)
         if reply is None:
             self.stats.dropped_handler += 1
@@ -160,8 +201,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
 
     def _complain(self, what: str, exc: OSError) -> None:
         name = errno.errorcode.get(exc.errno or 0, "unknown")
-        if self._log_limit.allows(f"{what} {name}", monotonic_ns()):
-            _log.warning("udp %s: %s failed: %s", self.bound, what, exc)
+        self._rarely.warning(f"{what} {name}", "udp %s: %s failed: %s", self.bound, what, exc)
 
     def leave_port(self) -> None:
         """Let another server bind the port, and have what comes from now on. Never waits.
@@ -187,6 +227,10 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         """Read no more, let replies in flight leave within ``timeout`` seconds, then close."""
         self.stop_accepting()
         self._workers.drain(self.stop_timeout if timeout is None else timeout)
+        # What is still here was killed before it began, so that the handler never saw it.
+        self._handler.stats.cancelled += len(self._answering)
+        self._answering.clear()
+        self._rarely.close()
         self.close()
 
 

@@ -70,6 +70,7 @@ def advise(overview: Overview, flights: Flights) -> tuple[Note, ...]:
             notes += _upstream(upstream, overview, flights.get(upstream.index, ()))
     for listener in overview.listeners:
         notes += _drops(listener)
+        notes += _refused(listener)
     return tuple(sorted(notes, key=lambda note: _ORDER[note.severity]))
 
 
@@ -544,6 +545,39 @@ def _drops(listener: ListenerSnapshot) -> list[Note]:
             )
         )
     return notes
+
+
+def _refused(listener: ListenerSnapshot) -> list[Note]:
+    queries = listener.udp.get("dropped_not_allowed", 0)
+    connections = listener.tcp.get("rejected_not_allowed", 0)
+    if not queries and not connections:
+        return []
+    received = listener.udp.get("received", 0)
+    accepted = listener.tcp.get("accepted", 0)
+    shown = " and ".join(
+        _plural(count, what)
+        for count, what in ((queries, "UDP query"), (connections, "TCP connection"))
+        if count
+    )
+    return [
+        Note(
+            f"not-allowed {listener.address}",
+            _much(queries + connections, received + accepted + connections),
+            f"{shown} to {listener.address} came from clients that may not ask",
+            "Their addresses are not in allow under [server], so they get no answer. Whose they "
+            "were is not kept. Counted since the start.",
+            "If a device of yours gets no answer, add the prefix of its network to allow under "
+            '[server], beside "private" and "on-link", and reload: these do not mean a public '
+            "network behind another router, nor 100.64.0.0/10, which some VPNs use. If all of them "
+            "get answers, it was strangers: let a firewall keep them away from this port.",
+        )
+    ]
+
+
+def _plural(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 {what}"
+    return f"{count} {what[:-1]}ies" if what.endswith("y") else f"{count} {what}s"
 
 
 def _much(count: int, of: int) -> Severity:

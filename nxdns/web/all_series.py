@@ -192,7 +192,16 @@ def _tcp(name: str, meaning: str) -> Series[ListenerSnapshot]:
 
 _LISTENER: tuple[Series[ListenerSnapshot], ...] = (
     _udp("received", "Datagrams read, whether or not they were dropped then."),
+    _udp(
+        "dropped_not_allowed",
+        "Datagrams dropped because their client is not in server.allow.",
+    ),
     _udp("dropped_oversize", "Datagrams dropped because they are longer than 4096 bytes."),
+    _udp(
+        "dropped_duplicate",
+        "Datagrams dropped because the same one of the same client was being answered: that answer "
+        "serves both.",
+    ),
     _udp(
         "dropped_no_slot",
         "Datagrams dropped because nxdns_udp_capacity of them were being answered.",
@@ -219,7 +228,7 @@ _LISTENER: tuple[Series[ListenerSnapshot], ...] = (
         "No sample where it does not tell.",
         lambda each: each.udp_kernel_drops,
     ),
-    _tcp("accepted", "Connections accepted, without those rejected at capacity."),
+    _tcp("accepted", "Connections accepted, without the rejected ones."),
     _tcp("messages", "Whole messages read."),
     _tcp(
         "rejected_at_capacity",
@@ -229,6 +238,10 @@ _LISTENER: tuple[Series[ListenerSnapshot], ...] = (
     _tcp(
         "evicted",
         "Connections closed, with nothing asked on them, to make room for a client that had fewer.",
+    ),
+    _tcp(
+        "rejected_not_allowed",
+        "Connections closed at once because their client is not in server.allow.",
     ),
     _tcp("accept_errors", "Errors while accepting: often no descriptor was left."),
     _tcp(

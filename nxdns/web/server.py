@@ -10,7 +10,6 @@ import errno
 import io
 import logging
 from contextlib import suppress
-from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -19,7 +18,7 @@ from gevent.pool import Pool
 from gevent.pywsgi import WSGIHandler, WSGIServer
 
 from nxdns.logs.bugs import log_bug_once
-from nxdns.logs.limit import LogLimit
+from nxdns.logs.rarely import Rarely
 from nxdns.snapshots import HttpSnapshot
 from nxdns.web import head
 from nxdns.web.application import METHODS, SECURITY_HEADERS, Application
@@ -127,7 +126,7 @@ class _Server(WSGIServer):  # type: ignore[misc]  # gevent ships no types
         self.allowed_hosts = allowed_hosts
         self.head_seconds = head_seconds
         self.response_seconds = response_seconds
-        self.log_limit = LogLimit()
+        self.rarely = Rarely(_log)
         self._connections = Pool(MAX_CONNECTIONS)
         super().__init__(
             listener,
@@ -148,8 +147,7 @@ class _Server(WSGIServer):  # type: ignore[misc]  # gevent ships no types
                 raise
             self.troubles.count(Reason.ACCEPT)
             name = errno.errorcode.get(exc.errno or 0, "unknown")
-            if self.log_limit.allows(f"accept {name}", monotonic_ns()):
-                _log.warning("web: accept failed: %s", exc)
+            self.rarely.warning(f"accept {name}", "web: accept failed: %s", exc)
             if exc.errno in _EXHAUSTED:
                 self.stop_accepting()
                 gevent.spawn_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
@@ -165,14 +163,16 @@ class _Server(WSGIServer):  # type: ignore[misc]  # gevent ships no types
         if self._connections.full():
             self.troubles.rejected_at_capacity += 1
             sock.close()
-            if self.log_limit.allows("capacity", monotonic_ns()):
-                _log.warning("web: connections are closed: all %d are taken", MAX_CONNECTIONS)
+            self.rarely.warning(
+                "capacity", "web: connections are closed: all %d are taken", MAX_CONNECTIONS
+            )
             return
         self._connections.spawn(self.handle, sock, client)
 
     def stop(self, timeout: float | None = None) -> None:
         self.close()
         self._connections.kill(timeout=_KILL_SECONDS)
+        self.rarely.close()
 
 
 class _Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
@@ -268,8 +268,10 @@ class _Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
 
     def _tell(self, reason: Reason) -> None:
         """Send a refusal, and wait a moment for the client to have read it."""
-        if reason is Reason.BAD_HOST and self.server.log_limit.allows("host", monotonic_ns()):
-            _log.warning("web: a request under a name that is not in allowed_hosts was refused")
+        if reason is Reason.BAD_HOST:
+            self.server.rarely.warning(
+                "host", "web: a request under a name that is not in allowed_hosts was refused"
+            )
         status, text = _REFUSALS[reason]
         fields = [
             *SECURITY_HEADERS,

@@ -46,6 +46,22 @@ _WRONG_VALUES = [
         "server.listen", "'127.0.0.1:53'", "covers the same as 0.0.0.0:53", id="listen-wildcard",
     ),
     pytest.param(
+        UPSTREAM + "[server]\nallow = 'private'", 4, "server.allow", "'private'",
+        "a list of strings", id="allow-a-string",
+    ),
+    pytest.param(
+        UPSTREAM + "[server]\nallow = []", 4, "server.allow", "[]", '"private" and "on-link"',
+        id="allow-nobody",
+    ),
+    pytest.param(
+        UPSTREAM + "[server]\nallow = ['lan']", 4, "server.allow", "'lan'", "192.168.1.0/24",
+        id="allow-another-word",
+    ),
+    pytest.param(
+        UPSTREAM + "[server]\nallow = ['private', '10.1.0.0/8']", 4, "server.allow",
+        "'10.1.0.0/8'", 'write "10.0.0.0/8"', id="allow-bits-behind-the-prefix",
+    ),
+    pytest.param(
         "\n" + UPSTREAM + "name = 3", 4, "upstreams[0].name", "3", "a string", id="name-a-number"
     ),
     pytest.param(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from nxdns.config import Config, LogConfig, UpstreamConfig, WebConfig, load
 from nxdns.platform.address import ListenAddress
+from nxdns.server.allow import Rules
 from nxdns.upstream.endpoint import Scheme
 from tests.config.files import UPSTREAM, loaded, problems, written
 from tests.support.authority import Authority
@@ -19,6 +21,7 @@ SHIPPED = Path(__file__).parents[2] / "etc" / "nxdns.toml"
 def test_a_file_with_only_upstreams_has_the_documented_defaults(tmp_path: Path) -> None:
     config = loaded(tmp_path, "[[upstreams]]\nurl = 'tls://192.0.2.1'\n")
     assert config.listen == (ListenAddress("127.0.0.1", 5300), ListenAddress("::1", 5300))
+    assert config.allow == Rules.parse(["private", "on-link"])
     assert (config.attempt_ms, config.total_ms) == (2000, 5000)
     assert config.health.failure_threshold == 2
     assert config.health.base_backoff_ms == 500
@@ -44,7 +47,7 @@ def test_the_shipped_file_documents_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "keys"),
     [
-        pytest.param("server", ["listen"], id="server"),
+        pytest.param("server", ["listen", "allow"], id="server"),
         pytest.param("budgets", ["attempt_ms", "total_ms"], id="budgets"),
         pytest.param(
             "health", ["failure_threshold", "base_backoff_ms", "max_backoff_ms"], id="health"
@@ -98,6 +101,13 @@ def _value(config: Config, path: str) -> Any:
         pytest.param("[server]\nlisten = ['0.0.0.0:53']", "listen.0", "0.0.0.0:53", id="listen"),
         pytest.param("[server]\nlisten = ['[::1]:0']", "listen.0", "[::1]:0", id="listen-v6"),
         pytest.param("[server]\nlisten = ['[0:0::1]:53']", "listen.0", "[::1]:53", id="canonical"),
+        pytest.param("[server]\nallow = ['on-link']", "allow.on_link", True, id="allow-on-link"),
+        pytest.param(
+            "[server]\nallow = ['100.64.0.0/10']",
+            "allow.prefixes.0",
+            IPv4Network("100.64.0.0/10"),
+            id="allow",
+        ),
         pytest.param("name = 'küche 1'", "upstreams.0.label", "küche 1", id="name"),
         pytest.param("tls_name = 'dns.test'", "upstreams.0.tls_name", "dns.test", id="tls-name"),
         pytest.param("tls_name = '::1'", "upstreams.0.tls_name", "::1", id="tls-name-a-literal"),

@@ -191,8 +191,8 @@ def test_after_a_mixed_load_every_query_is_accounted_for_exactly_once() -> None:
                 many.ask(query)
             many.send(good[:5])
             many.wait_for_close()
-        for _ in range(UDP_IN_FLIGHT):
-            asker.send(held)
+        for number in range(UDP_IN_FLIGHT):
+            asker.send(make_query("h.example.com", id_=number))
         with tcp_asker(udp.bound) as killed:
             killed.send(held)
             eventually(lambda: client.held.waiting == UDP_IN_FLIGHT + 1)

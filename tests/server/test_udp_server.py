@@ -181,8 +181,8 @@ def test_a_listener_has_256_queries_in_flight() -> None:
     client = GatedClient()
     server = UdpServer(LOOPBACK, Handler(client))
     with serving(server), udp_asker(server.bound) as sock:
-        for _ in range(262):
-            sock.send(QUERY)
+        for number in range(262):
+            sock.send(make_query(id_=number))
         eventually(lambda: server.stats.received == 262 and client.waiting == 256)
         assert (server.in_flight, server.stats.dropped_no_slot) == (256, 6)
 
@@ -217,8 +217,8 @@ def test_a_failed_send_is_counted_and_logged_once(
     server = UdpServer(address, FixedHandler(bytes(65508)))  # one more than a datagram holds
     caplog.set_level(logging.WARNING)
     with serving(server), udp_asker(server.bound, "127.0.0.1") as sock:
-        for _ in range(3):
-            sock.send(QUERY)
+        for number in range(3):
+            sock.send(make_query(id_=number))
         eventually(lambda: server.stats.received == 3 and server.in_flight == 0)
     assert server.stats.send_errors == 3
     assert ["send" in record.message for record in caplog.records] == [True]
@@ -301,8 +301,8 @@ def test_stop_kills_what_exceeds_its_patience_and_counts_it(patience_seconds: fl
     server = UdpServer(LOOPBACK, handler)
     server.start()
     with udp_asker(server.bound) as sock:
-        for _ in range(3):
-            sock.send(QUERY)
+        for number in range(3):
+            sock.send(make_query(id_=number))
         eventually(lambda: client.waiting == 3)
         server.stop(patience_seconds)
     assert (client.waiting, server.in_flight) == (0, 0)

@@ -208,7 +208,10 @@ def accounted(handler: Handler, *servers: UdpServer | TcpServer) -> int:
     handled = stats.queries + stats.formerr + stats.notimp + stats.servfail
     dropped = stats.dropped_malformed + stats.cancelled
     unseen = sum(
-        s.stats.dropped_oversize + s.stats.dropped_no_slot
+        s.stats.dropped_oversize
+        + s.stats.dropped_no_slot
+        + s.stats.dropped_not_allowed
+        + s.stats.dropped_duplicate
         for s in servers
         if isinstance(s, UdpServer)
     )

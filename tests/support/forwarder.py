@@ -1,5 +1,6 @@
 """The whole forwarder in this process, and plain DNS clients to ask it."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,19 @@ _PATIENCE_SECONDS = 20.0  # far beyond any budget: a client that never hears fai
 
 
 @contextmanager
-def running(folder: Path, ca_file: str, upstreams: Sequence[str], extra: str = "") -> Iterator[App]:
+def running(
+    folder: Path,
+    ca_file: str,
+    upstreams: Sequence[str],
+    extra: str = "",
+    allow: Sequence[str] | None = None,
+) -> Iterator[App]:
     """An App on a loopback port; each of ``upstreams`` is the body of an [[upstreams]] table."""
+    allowed = "" if allow is None else f"allow = {json.dumps(list(allow))}\n"
     tables = "".join(f"[[upstreams]]\n{body}\n" for body in upstreams)
     file = folder / "nxdns.toml"
     file.write_text(
-        f'[server]\nlisten = ["127.0.0.1:0"]\n{tables}\n[tls]\nca_file = "{ca_file}"\n'
+        f'[server]\nlisten = ["127.0.0.1:0"]\n{allowed}{tables}\n[tls]\nca_file = "{ca_file}"\n'
         f'[web]\nlisten = ""\n{extra}'
     )
     app = App(load(file))

@@ -55,7 +55,9 @@ LISTENER = ListenerSnapshot(
     udp=dict.fromkeys(
         (
             "received",
+            "dropped_not_allowed",
             "dropped_oversize",
+            "dropped_duplicate",
             "dropped_no_slot",
             "dropped_handler",
             "receive_errors",
@@ -72,6 +74,7 @@ LISTENER = ListenerSnapshot(
             "messages",
             "rejected_at_capacity",
             "evicted",
+            "rejected_not_allowed",
             "accept_errors",
             "connection_errors",
             "idle_timeouts",

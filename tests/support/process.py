@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,15 +122,24 @@ def child(
     program: list[str] = LAUNCHER,
     environment: Mapping[str, str] | None = None,
     descriptors: int | None = None,
+    inside: Sequence[str] = (),
 ) -> Iterator[Child]:
     """``nxdns ARGUMENTS``, running until the block ends at the latest.
 
     What it leaves open at its end is on its stderr: Python is asked to say so. ``descriptors``
-    is how many it may have open at once.
+    is how many it may have open at once, ``inside`` a command that runs it elsewhere.
     """
     limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors else []
     process = subprocess.Popen(
-        [*limit, sys.executable, "-W", "always::ResourceWarning", *program, *map(str, arguments)],
+        [
+            *inside,
+            *limit,
+            sys.executable,
+            "-W",
+            "always::ResourceWarning",
+            *program,
+            *map(str, arguments),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -281,6 +281,28 @@ def test_drops_are_named_by_where_they_happen(received: int, severity: str) -> N
     assert "3 TCP connections" in tcp.title
 
 
+@pytest.mark.parametrize(
+    ("queries", "connections", "severity", "words"),
+    [
+        (1, 0, "info", "1 UDP query to"),
+        (900, 0, "warning", "900 UDP queries to"),
+        (0, 1, "info", "1 TCP connection to"),
+        (2, 3, "info", "2 UDP queries and 3 TCP connections to"),
+    ],
+)
+def test_clients_that_may_not_ask_are_counted_with_the_key_that_would_let_them(
+    queries: int, connections: int, severity: str, words: str
+) -> None:
+    listener = listener_of(
+        udp={"received": 10**5, "dropped_not_allowed": queries},
+        tcp={"accepted": 10**4, "rejected_not_allowed": connections},
+    )
+    [note] = advise(overview_of(listeners=(listener,)), NOTHING)
+    assert note.severity == severity
+    assert note.title == f"{words} {listener.address} came from clients that may not ask"
+    assert "allow under [server]" in note.what_to_do
+
+
 def test_where_the_kernel_does_not_tell_of_drops_nothing_is_claimed() -> None:
     overview = overview_of(listeners=(listener_of(udp_kernel_drops=None),))
     assert advise(overview, NOTHING) == ()

@@ -38,6 +38,8 @@ OUTCOMES = (
     "nxdns_handler_cancelled_total",
     "nxdns_udp_dropped_oversize_total",
     "nxdns_udp_dropped_no_slot_total",
+    "nxdns_udp_dropped_not_allowed_total",
+    "nxdns_udp_dropped_duplicate_total",
 )
 """What becomes of a message that was read; each has one of them."""
 
@@ -85,7 +87,7 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
 
     with (
         TlsPeer(certificate.openssl_context(), answer) as peer,
-        running(tmp_path, authority.ca_file, [upstream(peer.port)]) as app,
+        running(tmp_path, authority.ca_file, [upstream(peer.port)], allow=["127.0.0.1"]) as app,
         udp_client(app) as udp,
     ):
         address = address_of(app)
@@ -107,9 +109,14 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
         # More at once than are answered at once, then rest.
         sent = listener.udp.stats.received
         for number in range(listener.udp.capacity + 20):
-            udp.send(make_query("hold.on"))
+            udp.send(make_query("hold.on", id_=number))
             eventually(lambda to=sent + number + 1: listener.udp.stats.received == to)  # type: ignore[misc]
         assert scrape(app).value("nxdns_udp_in_flight") == listener.udp.capacity
+        # One that is sent again meanwhile, and one of somebody who may not ask.
+        udp.send(make_query("hold.on", id_=0))
+        with udp_client(app, "127.0.0.9") as stranger:
+            stranger.send(make_query())
+            eventually(lambda to=sent + number + 3: listener.udp.stats.received == to)  # type: ignore[misc]
         gate.set()
         eventually(lambda: app.in_flight == 0)
 
@@ -133,6 +140,8 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
         "nxdns_handler_cancelled_total": 2,
         "nxdns_udp_dropped_oversize_total": 1,
         "nxdns_udp_dropped_no_slot_total": 20,
+        "nxdns_udp_dropped_not_allowed_total": 1,
+        "nxdns_udp_dropped_duplicate_total": 1,
     }
     read = seen.value("nxdns_udp_received_total") + seen.value("nxdns_tcp_messages_total")
     assert read == sum(seen.value(name) for name in OUTCOMES)

@@ -16,9 +16,11 @@ const PHASES = [
 const PHASE_WORDS = new Map([...PHASES, ["none", "before any upstream"]]);
 const WORDS = {
   received: "received", dropped_oversize: "dropped: too long", dropped_no_slot: "dropped: all places taken",
+  dropped_not_allowed: "dropped: client not allowed", dropped_duplicate: "dropped: sent again meanwhile",
   dropped_handler: "dropped: malformed", receive_errors: "receive errors", send_errors: "send errors",
   accepted: "connections accepted", messages: "messages", rejected_at_capacity: "closed: all places taken",
   evicted: "closed: idle, for another client", replies_lost: "replies lost",
+  rejected_not_allowed: "closed: client not allowed",
   accept_errors: "accept errors", connection_errors: "connection errors", idle_timeouts: "idle timeouts",
   queries: "answered by an upstream", dropped_malformed: "dropped: malformed", formerr: "format errors (FORMERR)",
   notimp: "not implemented (NOTIMP)", servfail: "failed (SERVFAIL)", truncated: "truncated for UDP", cancelled: "cancelled",
