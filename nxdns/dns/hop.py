@@ -25,7 +25,7 @@ from nxdns.dns.edns import (
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.header import HEADER_LENGTH, RCODE_MASK, WalkError
 from nxdns.dns.packet import RECORD_FIXED, Packet, parse
-from nxdns.dns.records import Mover, records_of
+from nxdns.dns.records import MoveError, Mover, records_of
 
 PADDING_BLOCK = 128  # RFC 8467 §4.1, for queries
 
@@ -46,15 +46,11 @@ _ERRORS = frozenset({EXTENDED_ERROR})
 _ERRORS_AND_SUBNET = _ERRORS | _SUBNET
 
 
-class MessageTooLongError(ValueError):
-    """A message that would exceed what can be framed once names in it are written out."""
-
-
 def to_upstream(asked: Packet, opt: Opt | None) -> bytes:
     """The query to send for ``asked``, whose own OPT is ``opt``: it ends in an OPT of ours.
 
     One so long that no OPT fits goes as it is: better asked without than not at all. Raises
-    MessageTooLongError.
+    MoveError when something behind the client's OPT cannot stand elsewhere.
     """
     wire = asked.wire
     if opt is None:
@@ -107,8 +103,8 @@ def _last_opt(query: bytes) -> int:
 def to_client(reply: Packet, opt: Opt | None) -> bytes:
     """The reply to send to a client whose own OPT was ``opt``, for an upstream's ``reply``.
 
-    One so long that no OPT fits stays without, and is of use all the same. Raises
-    MessageTooLongError.
+    One so long that no OPT fits stays without, and is of use all the same. Raises MoveError when
+    something behind the upstream's OPT cannot stand elsewhere.
     """
     wire = reply.wire
     if opt is None:
@@ -181,7 +177,7 @@ def _rebuilt(packet: Packet, ours: bytes) -> bytes:
             moved = mover.moved(record)
             room -= len(moved)
             if room < 0:
-                raise MessageTooLongError("no room for what compression has saved")
+                raise MoveError("no room for what compression has saved")
             parts.append(moved)
     counts[2] += 1 if ours else 0
     head = wire[:6] + b"".join(count.to_bytes(2, "big") for count in counts)

@@ -39,6 +39,10 @@ _NAPTR = int(RdataType.NAPTR)
 _NAPTR_STRINGS = 3  # FLAGS, SERVICES, REGEXP (RFC 3403 §4.1)
 
 
+class MoveError(ValueError):
+    """A record that cannot stand elsewhere: a name in its RDATA cannot be read."""
+
+
 class Span:
     """Where a record stands."""
 
@@ -77,7 +81,7 @@ class Mover:
         self._beyond: dict[int, int] = {}
 
     def moved(self, record: Span) -> bytes:
-        """``record``, whose owner has been walked. RDATA that cannot be read is left as it is."""
+        """``record``, whose owner has been walked. Raises MoveError."""
         wire, start, fixed, end = self._wire, record.start, record.fixed, record.end
         begin = fixed + RECORD_FIXED
         owner = self._written_out(start) if self._points_at_moved(start) else None
@@ -93,33 +97,29 @@ class Mover:
     def _rdata(self, rtype: int, begin: int, end: int) -> bytes | None:
         """RDATA with its names written out; None when it can stay as it is."""
         before, names = _NAMES.get(rtype, (0, 0))
-        if not names:
+        if not names or begin == end:
             return None
         wire = self._wire
         offset = begin + before
         if rtype == _NAPTR:
             for _ in range(_NAPTR_STRINGS):
-                if offset >= end:
-                    return None
-                offset += wire[offset] + 1
+                offset += wire[offset] + 1 if offset < end else 0
         parts = [wire[begin:offset]]
         changed = False
         for _ in range(names):
-            if offset >= end:
-                return None
             try:
                 behind = skip_name(wire, offset, self._known)
-            except WalkError:
-                return None
+            except WalkError as exc:
+                raise MoveError(f"a name in RDATA: {exc}") from exc
+            if behind > end:
+                raise MoveError("RDATA that ends before its names")
             if self._points_at_moved(offset):
                 parts.append(self._written_out(offset))
                 changed = True
             else:
                 parts.append(wire[offset:behind])
             offset = behind
-        if not changed or offset > end:
-            return None
-        return b"".join([*parts, wire[offset:end]])
+        return b"".join([*parts, wire[offset:end]]) if changed else None
 
     def _points_at_moved(self, offset: int) -> bool:
         """Whether the name at ``offset``, which has been walked, ends in such a pointer.
