@@ -55,6 +55,8 @@ class UpstreamSnapshot:
     reuse_recoveries_total: int
     late_answers_total: int
     """Answers that came when nobody waited for them any more."""
+    idle_seconds: float | None
+    """How long a session may stay idle, as the server has stated; None while it has not."""
     exchange_seconds: HistogramSnapshot
     phase_seconds: Mapping[str, float]
     """Where the time of its exchanges went: queue, dial, tls, send, first_byte, rest."""

@@ -97,6 +97,9 @@ def test_every_counter_of_listeners_and_handler_is_in_it(
         assert seen.handler.totals == {
             "queries": 2,
             "truncated": 0,
+            "upstream_truncated": 0,
+            "badvers": 0,
+            "refused": 0,
             "formerr": 0,
             "notimp": 0,
             "servfail": 0,

@@ -1,6 +1,6 @@
 """EDNS(0): the OPT record and what a client may be sent over UDP (RFC 6891)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable
 
 from nxdns.dns.packet import Packet, Record, unpack_record
 
@@ -11,6 +11,7 @@ KEEPALIVE = 11  # RFC 7828 §3.1
 PADDING = 12  # RFC 7830 §3
 EXTENDED_ERROR = 15  # RFC 8914 §2
 
+OPT_LENGTH = 11  # of one without options: the root, TYPE, CLASS, TTL, RDLENGTH
 OPTION_HEAD = 4  # OPTION-CODE and OPTION-LENGTH, two octets each
 DO = 0x8000  # RFC 3225 §3: the first of the 16 flag bits in the OPT's TTL
 
@@ -50,9 +51,9 @@ def parse_opt(record: Record) -> Opt:
     options = record.rdata
     offset = 0
     while offset < len(options):
-        if offset + 4 > len(options):
+        if offset + OPTION_HEAD > len(options):
             raise OptError("an OPT option ends within its head")
-        offset += 4 + (options[offset + 2] << 8 | options[offset + 3])
+        offset += OPTION_HEAD + (options[offset + 2] << 8 | options[offset + 3])
     if offset != len(options):
         raise OptError("an OPT option runs off its RDATA")
     ttl = record.ttl
@@ -85,14 +86,20 @@ def udp_limit(opt: Opt | None) -> int:
     return min(max(opt.payload_size, MIN_PAYLOAD), MAX_DATAGRAM)
 
 
-def options_of(opt: Opt) -> Iterator[Option]:
-    """Code and data of each option. ``opt`` has been found to parse."""
-    data = opt.options
-    offset = 0
-    while offset < len(data):
-        end = offset + OPTION_HEAD + (data[offset + 2] << 8 | data[offset + 3])
-        yield data[offset] << 8 | data[offset + 1], data[offset + OPTION_HEAD : end]
+def select_options(options: bytes, codes: Container[int]) -> bytes:
+    """Of an OPT's RDATA the options with ``codes``, as they came; none if it does not parse."""
+    selected = b""
+    offset, size = 0, len(options)
+    while offset < size:
+        if offset + OPTION_HEAD > size:
+            return b""
+        end = offset + OPTION_HEAD + (options[offset + 2] << 8 | options[offset + 3])
+        if end > size:
+            return b""
+        if options[offset] << 8 | options[offset + 1] in codes:
+            selected += options[offset:end]
         offset = end
+    return selected
 
 
 def encode_options(options: Iterable[Option]) -> bytes:

@@ -2,154 +2,191 @@
 
 Upstream goes an OPT of ours: our payload size, the client's DO, and of its options Client Subnet
 alone, if it sent one. Back to a client that sent an OPT goes one of ours again, with the extended
-RCODE of the upstream, and of its options Client Subnet and Extended Errors (RFC 8914). Cookie,
-keepalive and padding belong to the one connection that they were sent on, and never cross. Whatever
-is outside the OPT passes byte for byte.
+RCODE of the upstream, and of its options Extended Errors (RFC 8914), and Client Subnet if the
+client sent one. Cookie, keepalive and padding belong to the one connection that they were sent on,
+and never cross. Whatever is outside the OPT passes byte for byte.
+
+Ours is the last record. What stood behind the other one moves up, see :mod:`nxdns.dns.records`.
 """
+
+from dns.rcode import Rcode
 
 from nxdns.dns.edns import (
     CLIENT_SUBNET,
     EXTENDED_ERROR,
     KEEPALIVE,
-    MAX_DATAGRAM,
+    OPT_LENGTH,
     OPTION_HEAD,
     PADDING,
     Opt,
     encode_opt,
-    encode_options,
-    options_of,
-    parse_opt,
+    select_options,
 )
 from nxdns.dns.framing import MAX_MESSAGE
-from nxdns.dns.header import HEADER_LENGTH
-from nxdns.dns.name import POINTER
-from nxdns.dns.packet import OPT, RECORD_FIXED, Packet
-from nxdns.dns.records import expanded_records
+from nxdns.dns.header import HEADER_LENGTH, RCODE_MASK, WalkError
+from nxdns.dns.packet import RECORD_FIXED, Packet, parse
+from nxdns.dns.records import MoveError, Mover, records_of
 
 PADDING_BLOCK = 128  # RFC 8467 §4.1, for queries
 
-_ARCOUNT = 10  # offset in the header
+_COUNTS = 4  # offset of QDCOUNT in the header
+_ARCOUNT = 10
+_ONE_QUESTION_ONE_ADDITIONAL = bytes([0, 1, 0, 0, 0, 0, 0, 1])
 _ASK_FOR_KEEPALIVE = bytes([0, KEEPALIVE, 0, 0])  # RFC 7828 §3.2.1: of a client, without a time
-_EMPTY_OPT_TAIL = b"\0\0\x29"  # the root, TYPE OPT
+_KEEPALIVE_LENGTH = 2  # octets of a server's: units of 100 ms (RFC 7828 §3.1)
+_SERVFAIL = int(Rcode.SERVFAIL)
 
 _OPT_WITHOUT_DO = encode_opt()
 _OPT_WITH_DO = encode_opt(dnssec_ok=True)
+_OPTS = frozenset({_OPT_WITHOUT_DO, _OPT_WITH_DO})
+_RDLENGTH = OPT_LENGTH - 2  # offset in an OPT
+
+_SUBNET = frozenset({CLIENT_SUBNET})
+_ERRORS = frozenset({EXTENDED_ERROR})
+_ERRORS_AND_SUBNET = _ERRORS | _SUBNET
 
 
 def to_upstream(asked: Packet, opt: Opt | None) -> bytes:
-    """The query to send for ``asked``, whose own OPT is ``opt``: it ends in an OPT of ours."""
+    """The query to send for ``asked``, whose own OPT is ``opt``: it ends in an OPT of ours.
+
+    One so long that no OPT fits goes as it is: better asked without than not at all. Raises
+    MoveError when something behind the client's OPT cannot stand elsewhere.
+    """
     wire = asked.wire
     if opt is None:
+        if len(wire) > MAX_MESSAGE - OPT_LENGTH:
+            return wire
         return _with_arcount(wire, asked.arcount + 1) + _OPT_WITHOUT_DO
+    ours = _OPT_WITH_DO if opt.dnssec_ok else _OPT_WITHOUT_DO
     if opt.options:
-        subnet = [option for option in options_of(opt) if option[0] == CLIENT_SUBNET]
-        ours = encode_opt(dnssec_ok=opt.dnssec_ok, options=encode_options(subnet[:1]))
-    else:
-        ours = _OPT_WITH_DO if opt.dnssec_ok else _OPT_WITHOUT_DO
-    return without_opt(asked, ours)
+        subnet = select_options(opt.options, _SUBNET)
+        if subnet:
+            ours = encode_opt(dnssec_ok=opt.dnssec_ok, options=subnet)
+    return _with_opt(asked, ours)
 
 
 def complete(query: bytes, *, keepalive: bool) -> bytes:
-    """Of a query that ends in an OPT of ours: with what concerns this hop alone in it.
+    """``query`` with what concerns this hop alone in the OPT that it ends in.
 
-    Padding to a multiple of 128 octets, and on a TLS session the wish to know how long it may stay
-    idle. A query without such an end is returned as it is.
+    That is padding to a multiple of 128 octets and, on a TLS session, the wish to know how long it
+    may stay idle. A query that ends in no OPT, or has no room, is returned as it is.
     """
-    start = len(query) - 1 - RECORD_FIXED
-    if start < HEADER_LENGTH:
+    size = len(query)
+    if size > MAX_MESSAGE - OPT_LENGTH:
         return query
-    if (
-        query[start : start + 3] == _EMPTY_OPT_TAIL
-        and query[-2:] == b"\0\0"
-        and query[_ARCOUNT + 1]
-    ):
+    start = size - OPT_LENGTH
+    if query[_COUNTS:HEADER_LENGTH] == _ONE_QUESTION_ONE_ADDITIONAL and query[start:] in _OPTS:
         options = b""
     else:
-        found = _last_opt(query)
-        if found < 0:
+        start = _last_opt(query)
+        if start < 0:
             return query
-        start, options = found, query[found + 1 + RECORD_FIXED :]
+        options = query[start + OPT_LENGTH :]
     if keepalive:
         options += _ASK_FOR_KEEPALIVE
-    head = query[: start + 1 + RECORD_FIXED - 2]
-    size = len(head) + 2 + len(options) + OPTION_HEAD
-    padding = -size % PADDING_BLOCK
-    if size + padding <= MAX_MESSAGE:
-        options += bytes([0, PADDING]) + padding.to_bytes(2, "big") + bytes(padding)
-    return head + len(options).to_bytes(2, "big") + options
+    padding = -(start + OPT_LENGTH + len(options) + OPTION_HEAD) % PADDING_BLOCK
+    if start + OPT_LENGTH + len(options) + OPTION_HEAD + padding <= MAX_MESSAGE:
+        options += bytes((0, PADDING, 0, padding)) + bytes(padding)
+    return query[: start + _RDLENGTH] + len(options).to_bytes(2, "big") + options
 
 
 def _last_opt(query: bytes) -> int:
-    """Where the OPT of a Client Subnet begins that ends ``query``; -1 when nothing such does."""
-    # 8 octets of fixed data and at most 16 of an address, behind the head of the option.
-    for start in range(len(query) - 1 - RECORD_FIXED, len(query) - 48, -1):
-        if start < HEADER_LENGTH:
-            break
-        length = len(query) - start - 1 - RECORD_FIXED
-        if (
-            query[start : start + 3] == _EMPTY_OPT_TAIL
-            and query[start + 3] << 8 | query[start + 4] == MAX_DATAGRAM
-            and query[start + 9] << 8 | query[start + 10] == length
-        ):
-            return start
-    return -1
+    """Where the OPT begins that ``query`` ends in; -1 when it ends in none."""
+    try:
+        packet = parse(query)
+    except WalkError:
+        return -1
+    one = packet.opt_count == 1 and not query[packet.opt_start]
+    return packet.opt_start if one and _end_of_opt(packet) == len(query) else -1
 
 
 def to_client(reply: Packet, opt: Opt | None) -> bytes:
-    """The reply to send to a client whose own OPT was ``opt``, for an upstream's ``reply``."""
+    """The reply to send to a client whose own OPT was ``opt``, for an upstream's ``reply``.
+
+    One so long that no OPT fits stays without, and is of use all the same. Raises MoveError when
+    something behind the upstream's OPT cannot stand elsewhere.
+    """
+    wire = reply.wire
     if opt is None:
-        return reply.wire if not reply.opt_count else without_opt(reply, b"")
-    theirs = _opt_of(reply)
-    if theirs is None:
-        return _with_arcount(reply.wire, reply.arcount + 1) + (
-            _OPT_WITH_DO if opt.dnssec_ok else _OPT_WITHOUT_DO
-        )
-    crossing = [o for o in options_of(theirs) if o[0] in (CLIENT_SUBNET, EXTENDED_ERROR)]
-    ours = encode_opt(
-        extended_rcode=theirs.extended_rcode,
-        dnssec_ok=opt.dnssec_ok,
-        options=encode_options(crossing),
-    )
-    return without_opt(reply, ours)
+        return _without_opt(reply) if reply.opt_count else wire
+    empty = _OPT_WITH_DO if opt.dnssec_ok else _OPT_WITHOUT_DO
+    if not reply.opt_count:
+        if len(wire) > MAX_MESSAGE - OPT_LENGTH:
+            return wire
+        return _with_arcount(wire, reply.arcount + 1) + empty
+    fixed = reply.opt_fixed
+    rcode = wire[fixed + 4]
+    if wire[fixed + 8] or wire[fixed + 9]:
+        codes = _ERRORS
+        if opt.options and select_options(opt.options, _SUBNET):
+            codes = _ERRORS_AND_SUBNET
+        options = select_options(wire[fixed + RECORD_FIXED : _end_of_opt(reply)], codes)
+    else:
+        options = b""
+    if rcode or options:
+        empty = encode_opt(extended_rcode=rcode, dnssec_ok=opt.dnssec_ok, options=options)
+    return _with_opt(reply, empty)
 
 
-def _opt_of(packet: Packet) -> Opt | None:
-    """The first OPT; of one that cannot be read, what can be."""
-    record = packet.opt_record()
+def idle_time(reply: bytes) -> float | None:
+    """Seconds that a server says a session may stay idle in ``reply``; None when it does not.
+
+    RFC 7828 §3.1. ``reply`` has been walked.
+    """
+    record = parse(reply).opt_record()
     if record is None:
         return None
-    try:
-        return parse_opt(record)
-    except ValueError:
-        return Opt(record.rclass, 0, 0, False, b"")
+    stated = select_options(record.rdata, frozenset({KEEPALIVE}))
+    if len(stated) != OPTION_HEAD + _KEEPALIVE_LENGTH:
+        return None
+    return (stated[OPTION_HEAD] << 8 | stated[OPTION_HEAD + 1]) / 10
 
 
-def without_opt(packet: Packet, ours: bytes) -> bytes:
-    """The message of ``packet`` without its OPT records, and with ``ours``, if any, at its end."""
+def _without_opt(reply: Packet) -> bytes:
+    """For a client that sent none."""
+    bare = _with_opt(reply, b"")
+    if not reply.wire[reply.opt_fixed + 4]:
+        return bare
+    # The RCODE needs more bits than this client can be sent: of BADVERS, a NOERROR would be left.
+    return bare[:3] + bytes([bare[3] & ~RCODE_MASK & 0xFF | _SERVFAIL]) + bare[4:]
+
+
+def _with_opt(packet: Packet, ours: bytes) -> bytes:
+    """``packet`` without its OPT records, of which there is one, and with ``ours`` at its end."""
     wire = packet.wire
-    start, end = packet.opt_start, _end_of_opt(packet)
-    if packet.opt_count == 1 and (end == len(wire) or not _may_point_behind(wire, start, end)):
-        arcount = packet.arcount - 1 + (1 if ours else 0)
-        return _with_arcount(wire[:start], arcount) + wire[end:] + ours
-    kept = [record for rtype, record in expanded_records(wire, start) if rtype != OPT]
-    arcount = packet.arcount - packet.opt_count + (1 if ours else 0)
-    return _with_arcount(wire[:start], arcount) + b"".join(kept) + ours
+    start = packet.opt_start
+    if packet.opt_count > 1 or packet.opt_misplaced or _end_of_opt(packet) != len(wire):
+        return _rebuilt(packet, ours)
+    if ours:
+        return wire[:start] + ours
+    return _with_arcount(wire[:start], packet.arcount - 1)
+
+
+def _rebuilt(packet: Packet, ours: bytes) -> bytes:
+    """The same for an OPT that is not alone, not the last, or not among the additional records."""
+    wire = packet.wire
+    first = packet.opt_start
+    mover = Mover(wire, first)
+    parts = [wire[HEADER_LENGTH:first]]
+    counts = [packet.ancount, packet.nscount, packet.arcount]
+    room = MAX_MESSAGE - first - len(ours)
+    for section, record in records_of(packet):
+        if record.is_opt:
+            counts[section] -= 1
+        elif record.start > first:
+            moved = mover.moved(record)
+            room -= len(moved)
+            if room < 0:
+                raise MoveError("no room for what compression has saved")
+            parts.append(moved)
+    counts[2] += 1 if ours else 0
+    head = wire[:6] + b"".join(count.to_bytes(2, "big") for count in counts)
+    return b"".join((head, *parts, ours))
 
 
 def _end_of_opt(packet: Packet) -> int:
     fixed = packet.opt_fixed
     return fixed + RECORD_FIXED + (packet.wire[fixed + 8] << 8 | packet.wire[fixed + 9])
-
-
-def _may_point_behind(wire: bytes, start: int, end: int) -> bool:
-    """Whether something behind ``end`` could be a compression pointer to behind ``start``.
-
-    Such a one would be wrong once what is between the two is gone.
-    """
-    return any(
-        octet >= POINTER and (octet & ~POINTER & 0xFF) << 8 | following >= start
-        for octet, following in zip(wire[end:], wire[end + 1 :], strict=False)
-    )
 
 
 def _with_arcount(wire: bytes, arcount: int) -> bytes:

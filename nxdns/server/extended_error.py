@@ -13,6 +13,13 @@ NETWORK_ERROR = 23  # RFC 8914 §4.24
 _MAX_TEXT = 192
 
 
+def _option(code: int, text: bytes = b"") -> bytes:
+    return encode_options([(EXTENDED_ERROR, code.to_bytes(2, "big") + text)])
+
+
+UNEXPLAINED = _option(OTHER)
+
+
 def extended_error(error: PeerFault | LocalResource | GreenletExit) -> bytes:
     """An OPT's RDATA: the code, and ``1 cloudflare: Timeout; 2 google: backoff 12s``."""
     if isinstance(error, GreenletExit):
@@ -24,4 +31,4 @@ def extended_error(error: PeerFault | LocalResource | GreenletExit) -> bytes:
     text = "; ".join(map(str, error.tried)).encode()
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 3].decode(errors="ignore").encode() + b"..."
-    return encode_options([(EXTENDED_ERROR, code.to_bytes(2, "big") + text)])
+    return _option(code, text)

@@ -33,9 +33,10 @@ from nxdns.dns import packet
 from nxdns.dns.edns import MIN_PAYLOAD, Opt, OptError, find_opt, udp_limit
 from nxdns.dns.header import HEADER_LENGTH, OPCODE_MASK, QR, TC, Header, Truncated, WalkError
 from nxdns.dns.hop import to_client, to_upstream
+from nxdns.dns.records import MoveError
 from nxdns.dns.reply import ResponseBuilder
 from nxdns.logs.bugs import log_bug_once
-from nxdns.server.extended_error import extended_error
+from nxdns.server.extended_error import UNEXPLAINED, extended_error
 from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, Phase, group
 
 _log = logging.getLogger(__name__)
@@ -136,7 +137,12 @@ class Handler:
 
     def _forward(self, transport: Transport, asked: packet.Packet, opt: Opt | None) -> bytes:
         try:
-            reply = packet.parse(self._client.exchange(to_upstream(asked, opt)))
+            query = to_upstream(asked, opt)
+        except MoveError:
+            return self._formerr(_reply(asked, opt))
+        try:
+            reply = packet.parse(self._client.exchange(query))
+            answer = to_client(reply, opt)
         except (PeerFault, LocalResource, GreenletExit) as error:
             if group(error) is Group.CANCELLATION:
                 self.stats.cancelled += 1
@@ -144,15 +150,17 @@ class Handler:
             phase = None if isinstance(error, GreenletExit) else error.phase
             _log.debug("SERVFAIL: %s; phase %s", error, "none" if phase is None else phase.label)
             return self._servfail(asked, opt, phase, extended_error(error))
+        except MoveError as exc:  # an answer that nobody could read, or one that is made for this
+            _log.debug("SERVFAIL: %s", exc)
+            return self._servfail(asked, opt, None, UNEXPLAINED)
         except Timeout:  # somebody else's deadline, passing through
             self.stats.cancelled += 1
             raise
         except Exception as exc:  # noqa: BLE001 - logged, and the client gets its SERVFAIL
             log_bug_once(_log, exc)
-            return self._servfail(asked, opt, None, b"")
+            return self._servfail(asked, opt, None, UNEXPLAINED)
         stats = self.stats
         stats.queries += 1
-        answer = to_client(reply, opt)
         if transport is Transport.UDP:
             size = len(answer)
             if size > MIN_PAYLOAD and size > udp_limit(opt):

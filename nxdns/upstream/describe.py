@@ -50,6 +50,7 @@ def snapshot_of(
         dials_total=sessions.dials,
         reuse_recoveries_total=sessions.recoveries,
         late_answers_total=sessions.late_answers,
+        idle_seconds=sessions.idle_seconds,
         exchange_seconds=history.durations.snapshot(),
         phase_seconds={
             phase.label: nanoseconds / NS_PER_SECOND

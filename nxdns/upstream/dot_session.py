@@ -13,6 +13,7 @@ from typing import Any
 import gevent
 from greenlet import GreenletExit, getcurrent
 
+from nxdns.dns.hop import idle_time
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
@@ -140,6 +141,8 @@ class DotSession:
         failure = events.failure
         if answers:
             self.stuck = False
+            if pipeline.answered == len(answers):  # the first: a server says it once and again
+                self._hear_idle_time(answers[0][1])
         if ending is None and failure is None and not pipeline.surplus:
             if not pipeline.waiting:
                 events.pause()
@@ -154,6 +157,11 @@ class DotSession:
             waiter, rider.waiter = rider.waiter, None
             if waiter is not None:
                 waiter.switch(response)
+
+    def _hear_idle_time(self, answer: bytes) -> None:
+        stated = idle_time(answer)
+        if stated is not None:
+            self._site.stats.idle_seconds = stated
 
     def _sent(self) -> None:
         """Nothing that was written is left here."""

@@ -136,7 +136,7 @@ class Tried(NamedTuple):
     cause: str
     """That of its fault, or why it was passed over."""
     at_connect: bool
-    """Whether it could not be reached at all."""
+    """Whether it could not be reached at all; of one in backoff, when it was asked last."""
 
     def __str__(self) -> str:
         return f"{self.position} {self.label}: {self.cause}"

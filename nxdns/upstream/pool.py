@@ -6,7 +6,7 @@ upstream and is recorded against none.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,38 +85,49 @@ class UpstreamPool:
         deadline = self._clock() + self._budgets.total_ns
         failed: dict[Entry, Failed] = {}
         last: Failed | None = None
-        try:
-            for probing in (False, True):
-                for entry in self.entries:
-                    if not entry.enabled:
-                        continue
+        for probing in (False, True):
+            for entry in self.entries:
+                if not entry.enabled:
+                    continue
+                try:
                     outcome = self._ask(entry, query, deadline, last, probing=probing)
-                    if isinstance(outcome, bytes):
-                        return outcome
-                    if outcome is not None:
-                        failed[entry] = last = outcome
-                # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
-                # backoff ends: the second pass asks all, but only if the first could ask nobody.
-                if last is not None:
-                    raise PeerFault(last.fault, last.phase)
-            raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
-        except (PeerFault, LocalResource) as error:
-            error.tried = tuple(self._tried(failed))
-            raise
+                except PeerFault as error:  # while it waited for a slot
+                    error.tried = self._tried(failed, entry, error.fault.cause)
+                    raise
+                except LocalResource as error:
+                    error.tried = self._tried(failed, entry, error.kind.value)
+                    raise
+                if isinstance(outcome, bytes):
+                    return outcome
+                if outcome is not None:
+                    failed[entry] = last = outcome
+            # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
+            # backoff ends: the second pass asks all, but only if the first could ask nobody.
+            if last is not None:
+                raise PeerFault(last.fault, last.phase, self._tried(failed))
+        raise PeerFault(Fault(FaultKind.CONNECT_FAILED, Cause.ALL_DISABLED))
 
-    def _tried(self, failed: Mapping[Entry, Failed]) -> Iterator[Tried]:
-        """What became of each upstream that did not answer."""
+    def _tried(
+        self, failed: Mapping[Entry, Failed], stopped_at: Entry | None = None, why: str = ""
+    ) -> tuple[Tried, ...]:
+        """What became of each upstream that did not answer; ``why`` it ended at one of them."""
         now = self._clock()
+        chain = []
         for position, entry in enumerate(self.entries, start=1):
             asked = failed.get(entry)
             until = entry.health.backoff_until
             if asked is not None:
-                fault = asked.fault
-                at_connect = fault.kind is FaultKind.CONNECT_FAILED
-                yield Tried(position, entry.label, fault.cause, at_connect)
-            elif entry.enabled and until is not None and until > now:
-                seconds = -(-(until - now) // NS_PER_SECOND)
-                yield Tried(position, entry.label, f"backoff {seconds}s", at_connect=False)
+                kind, cause = asked.fault.kind, asked.fault.cause
+                unreachable = kind is FaultKind.CONNECT_FAILED
+                chain.append(Tried(position, entry.label, cause, unreachable))
+            elif entry is stopped_at:
+                chain.append(Tried(position, entry.label, why, at_connect=False))
+            elif entry.enabled and until is not None:
+                fault = entry.health.last_fault
+                unreachable = fault is not None and fault.kind is FaultKind.CONNECT_FAILED
+                seconds = max(0, -(-(until - now) // NS_PER_SECOND))
+                chain.append(Tried(position, entry.label, f"backoff {seconds}s", unreachable))
+        return tuple(chain)
 
     def _ask(
         self, entry: Entry, query: bytes, deadline: int, last: Failed | None, *, probing: bool

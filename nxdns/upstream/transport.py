@@ -47,7 +47,7 @@ __all__ = [
 class SessionStats:
     """The sessions of one upstream. Outlives the leaves that count in it."""
 
-    __slots__ = ("dials", "late_answers", "open", "recoveries")
+    __slots__ = ("dials", "idle_seconds", "late_answers", "open", "recoveries")
 
     def __init__(self) -> None:
         #: Sessions that were begun, whether or not they opened.
@@ -58,6 +58,8 @@ class SessionStats:
         self.recoveries = 0
         #: Answers to exchanges that had been given up, or that had their answer already.
         self.late_answers = 0
+        #: How long a session may stay idle, as the server has stated last (RFC 7828); None: never.
+        self.idle_seconds: float | None = None
 
 
 class Leaf(Protocol):

@@ -130,6 +130,12 @@ _UPSTREAM: tuple[Series[UpstreamSnapshot], ...] = (
         "TLS sessions that are open.",
         lambda u: u.open_sessions,
     ),
+    gauge(
+        "nxdns_upstream_stated_idle_seconds",
+        "How long a TLS session may stay idle, as a tls:// server has stated last (RFC 7828); no "
+        "sample while it has not.",
+        lambda u: u.idle_seconds,
+    ),
     counter(
         "nxdns_upstream_late_answers_total",
         "Answers that came when nobody waited for them any more.",
@@ -155,6 +161,8 @@ _HANDLER: tuple[Series[HandlerSnapshot], ...] = (
     ),
     _total("formerr", "Queries that cannot be understood, answered FORMERR."),
     _total("notimp", "Messages of another kind than a query, answered NOTIMP."),
+    _total("badvers", "Queries of an EDNS version above 0, answered BADVERS."),
+    _total("refused", "Zone transfers (AXFR, IXFR), answered REFUSED."),
     _total(
         "servfail",
         "Queries that no upstream answered in time, answered SERVFAIL. An upstream's own SERVFAIL "
@@ -164,6 +172,11 @@ _HANDLER: tuple[Series[HandlerSnapshot], ...] = (
         "truncated",
         "Answers too long for UDP, of which the client was told to ask again over TCP; they are "
         "among the queries.",
+    ),
+    _total(
+        "upstream_truncated",
+        "Answers over TCP that an upstream had truncated, passed on as they are; they are among "
+        "the queries.",
     ),
     _total("cancelled", "Queries that were given up because nxdns was stopping."),
     counter(

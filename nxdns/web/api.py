@@ -151,6 +151,7 @@ def _upstream(upstream: UpstreamSnapshot) -> _Json:
         "queued_total": upstream.queued_total,
         "queued_seconds_total": round(upstream.queued_seconds_total, _DIGITS),
         "open_sessions": upstream.open_sessions,
+        "idle_seconds": upstream.idle_seconds,
         "dials_total": upstream.dials_total,
         "reuse_recoveries_total": upstream.reuse_recoveries_total,
         "late_answers_total": upstream.late_answers_total,

@@ -17,7 +17,7 @@ from tests.support.fake_clients import (
     answer,
     counted,
 )
-from tests.support.messages import make_query, make_response
+from tests.support.messages import make_query, make_response, with_our_opt
 from tests.support.waiting import eventually
 
 QUESTION = b"\x03www\x07example\x03com\0\0\x01\0\x01"
@@ -168,15 +168,26 @@ def test_a_bad_opt_record_is_a_format_error_with_the_question_and_no_opt(
 
 
 @BOTH_TRANSPORTS
-def test_a_query_goes_upstream_as_it_is_and_the_answer_comes_back_as_it_is(
-    transport: Transport,
-) -> None:
+def test_query_and_answer_pass_as_they_are_but_for_an_opt_of_ours(transport: Transport) -> None:
     query = make_query("wWw.eXample.com", payload=1232, dnssec_ok=True)
     upstream = make_response(query, "192.0.2.1", "192.0.2.2")
     client = ScriptedClient([upstream])
     handler = Handler(client)
-    assert handler.handle(transport, query) == upstream
-    assert client.asked == [query]
+    assert handler.handle(transport, query) == with_our_opt(upstream, dnssec_ok=True)
+    assert client.asked == [with_our_opt(query, dnssec_ok=True)]
+    assert counted(handler.stats) == {"queries": 1}
+
+
+@BOTH_TRANSPORTS
+def test_a_client_without_opt_is_asked_for_with_one_and_answered_without(
+    transport: Transport,
+) -> None:
+    query = make_query("wWw.eXample.com", id_=7)
+    asked = make_query("wWw.eXample.com", id_=7, payload=4096)
+    client = ScriptedClient([make_response(asked, "192.0.2.1", "192.0.2.2")])
+    handler = Handler(client)
+    assert handler.handle(transport, query) == make_response(query, "192.0.2.1", "192.0.2.2")
+    assert client.asked == [asked]
     assert counted(handler.stats) == {"queries": 1}
 
 

@@ -186,8 +186,11 @@ COUNTERS = (
     "dropped_malformed",
     "formerr",
     "notimp",
+    "badvers",
+    "refused",
     "servfail",
     "truncated",
+    "upstream_truncated",
     "cancelled",
 )
 
@@ -205,7 +208,6 @@ def arrived(*servers: UdpServer | TcpServer) -> int:
 def accounted(handler: Handler, *servers: UdpServer | TcpServer) -> int:
     """What became of them, all outcomes together; at rest it equals ``arrived``."""
     stats = handler.stats
-    handled = stats.queries + stats.formerr + stats.notimp + stats.servfail
     dropped = stats.dropped_malformed + stats.cancelled
     unseen = sum(
         s.stats.dropped_oversize
@@ -215,7 +217,13 @@ def accounted(handler: Handler, *servers: UdpServer | TcpServer) -> int:
         for s in servers
         if isinstance(s, UdpServer)
     )
-    return handled + dropped + unseen
+    return replied(stats) + dropped + unseen
+
+
+def replied(stats: HandlerStats) -> int:
+    """Queries that got a reply, one of our own or an upstream's."""
+    refused = stats.formerr + stats.notimp + stats.badvers + stats.refused
+    return stats.queries + refused + stats.servfail
 
 
 def settle() -> None:

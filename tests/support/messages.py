@@ -4,6 +4,8 @@ import dns.flags
 import dns.message
 import dns.rrset
 
+OPT_LENGTH = 11  # octets of an OPT without options
+
 
 def make_query(
     name: str = "www.example.com",
@@ -25,16 +27,19 @@ def make_query(
 def make_response(query: bytes, *rdatas: str, rtype: str = "A", ttl: int = 300) -> bytes:
     """A NOERROR response to ``query`` with one answer record for each RDATA text."""
     asked = dns.message.from_wire(query)
-    reply = dns.message.make_response(asked, recursion_available=True)
+    reply = dns.message.make_response(asked, recursion_available=True, pad=0)
     if rdatas:
         reply.answer.append(dns.rrset.from_text(asked.question[0].name, ttl, "IN", rtype, *rdatas))
     return reply.to_wire(max_size=65535)
 
 
 def big_response(query: bytes, size: int) -> bytes:
-    """A valid response to ``query`` of exactly ``size`` bytes: TXT records, the last one padded."""
+    """A valid response to ``query`` of exactly ``size`` bytes: TXT records, the last one padded.
+
+    To a query with an OPT it ends in one.
+    """
     base = make_response(query)
-    question_end = len(make_response(query))
+    question_end = len(base) - (OPT_LENGTH if base[11] else 0)
     records: list[bytes] = []
     left = size - len(base)
     while left:
@@ -47,7 +52,17 @@ def big_response(query: bytes, size: int) -> bytes:
         left -= record
     head = bytearray(base[:question_end])
     head[6:8] = len(records).to_bytes(2, "big")
-    return bytes(head) + b"".join(records)
+    return bytes(head) + b"".join(records) + base[question_end:]
+
+
+def with_our_opt(message: bytes, *, dnssec_ok: bool = False, options: bytes = b"") -> bytes:
+    """``message``, which ends in an OPT without options, with the one of a forwarder in its place:
+    version 0, a payload size of 4096."""
+    assert message[-OPT_LENGTH:][:3] == b"\0\0\x29"
+    assert message[-2:] == b"\0\0"
+    flags = b"\x80\0" if dnssec_ok else b"\0\0"
+    opt = b"\0\0\x29\x10\0\0\0" + flags + len(options).to_bytes(2, "big") + options
+    return message[:-OPT_LENGTH] + opt
 
 
 def _txt(length: int) -> bytes:

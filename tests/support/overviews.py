@@ -59,6 +59,7 @@ def upstream_of(index: int = 0, **fields: Any) -> UpstreamSnapshot:
         "dials_total": 2,
         "reuse_recoveries_total": 0,
         "late_answers_total": 0,
+        "idle_seconds": None,
         "exchange_seconds": HistogramSnapshot((0.01, 0.1, 1.0), (30, 9, 1, 0), 1.25),
         "phase_seconds": {
             "queue": 0.0,

@@ -53,7 +53,7 @@ def redirect_link_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", connect)
 
 
-def test_a_query_is_posted_as_it_is_with_the_headers_of_rfc_8484(
+def test_a_query_is_posted_padded_with_the_headers_of_rfc_8484(
     authority: Authority, certificate: Issued
 ) -> None:
     query = make_query(id_=0xBEEF, payload=1232, dnssec_ok=True)
@@ -65,12 +65,13 @@ def test_a_query_is_posted_as_it_is_with_the_headers_of_rfc_8484(
         assert leaves.first.exchange(query) == make_response(query)
     [request] = seen
     assert request.line == "POST /dns-query HTTP/1.1"
-    assert request.body == query
+    padding = bytes([0, 12, 0, 128 - len(query) - 4]) + bytes(128 - len(query) - 4)
+    assert request.body == query[:-2] + bytes([0, len(padding)]) + padding
     wanted = {
         "content-type": "application/dns-message",
         "accept": "application/dns-message",
         "accept-encoding": "identity",
-        "content-length": str(len(query)),
+        "content-length": "128",
     }
     assert request.headers.items() >= wanted.items()
     assert "transfer-encoding" not in request.headers

@@ -114,6 +114,7 @@ def test_an_upstream_is_shown_with_each_of_its_numbers() -> None:
         dials_total=14,
         reuse_recoveries_total=15,
         late_answers_total=16,
+        idle_seconds=10.5,
         rcodes={"NOERROR": 9, "NXDOMAIN": 2},
     )
     with serving(ScriptedSource(overview_of(upstream))) as server:
@@ -144,6 +145,7 @@ def test_an_upstream_is_shown_with_each_of_its_numbers() -> None:
                 "dials_total": 14,
                 "reuse_recoveries_total": 15,
                 "late_answers_total": 16,
+                "idle_seconds": 10.5,
                 "phase_seconds": {
                     "queue": 0.0,
                     "dial": 0.1,

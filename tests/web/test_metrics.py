@@ -166,12 +166,15 @@ def test_what_is_known_of_an_upstream_is_told() -> None:
         "dials_total": 8,
         "open_sessions": 2,
         "late_answers_total": 7,
+        "stated_idle_seconds": 10.5,
         "serial": 1,
     }
 
 
 def test_what_has_not_happened_yet_has_no_time() -> None:
-    seen = scrape(with_upstreams(replace(UPSTREAM, last_success_at=None, last_error_at=None)))
+    fresh = replace(UPSTREAM, last_success_at=None, last_error_at=None, idle_seconds=None)
+    seen = scrape(with_upstreams(fresh))
+    assert seen.labels("nxdns_upstream_stated_idle_seconds") == []
     assert seen.labels("nxdns_upstream_last_success_timestamp_seconds") == []
     assert seen.labels("nxdns_upstream_last_error_timestamp_seconds") == []
     assert seen.types["nxdns_upstream_last_error_timestamp_seconds"] == "gauge"

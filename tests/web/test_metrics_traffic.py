@@ -33,6 +33,8 @@ OUTCOMES = (
     "nxdns_handler_queries_total",
     "nxdns_handler_formerr_total",
     "nxdns_handler_notimp_total",
+    "nxdns_handler_badvers_total",
+    "nxdns_handler_refused_total",
     "nxdns_handler_servfail_total",
     "nxdns_handler_dropped_malformed_total",
     "nxdns_handler_cancelled_total",
@@ -43,9 +45,12 @@ OUTCOMES = (
 )
 """What becomes of a message that was read; each has one of them."""
 
+TC = 0x02  # in the third byte of a header
 TAIL = bytes(5)
 RESPONSE = make_response(make_query())
 GARBAGE = make_query()[:12] + b"\x80" + make_query()[13:]
+EDNS_1 = make_query(payload=1232)[:-5] + b"\1" + make_query(payload=1232)[-4:]
+ZONE_TRANSFER = make_query("example.com", "AXFR")
 NOTIFY = bytes([0x11, 0x11, 0x20, 0]) + make_query()[4:]
 TWO_QUESTIONS = make_query()[:4] + bytes([0, 2]) + make_query()[6:] + make_query()[12:]
 
@@ -82,6 +87,9 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
                 gate.wait()
             if name == "big.one.":
                 session.send_message(big_response(query, 3000))
+            elif name == "cut.off.":
+                reply = make_response(query)
+                session.send_message(reply[:2] + bytes([reply[2] | TC]) + reply[3:])
             elif name != "for.ever.":
                 session.send_message(make_response(query, "192.0.2.1"))
 
@@ -95,13 +103,16 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
         ask_udp(address, make_query())
         ask_tcp(address, make_query())
         ask_udp(address, make_query("big.one"))
-        for refused in (GARBAGE, TWO_QUESTIONS, NOTIFY):
+        for transport in (ask_udp, ask_tcp):
+            transport(address, make_query("cut.off"))
+        for refused in (GARBAGE, TWO_QUESTIONS, NOTIFY, EDNS_1, ZONE_TRANSFER):
             ask_udp(address, refused)
+        ask_tcp(address, EDNS_1)
         ask_tcp(address, NOTIFY)
         ask_udp(address, make_query("hang.up"))
         for dropped in (TAIL, RESPONSE, bytes(5000)):
             udp.send(dropped)
-        eventually(lambda: listener.udp.stats.received == 9)
+        eventually(lambda: listener.udp.stats.received == 12)
         with socket.create_connection((address.host, address.port)) as tcp:
             tcp.sendall(frame(RESPONSE))
             assert tcp.recv(1) == b"", "a response deserves no reply"
@@ -132,9 +143,11 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
         seen = scrape(app)
 
     assert {name: seen.value(name) for name in OUTCOMES} == {
-        "nxdns_handler_queries_total": 3 + 256,
+        "nxdns_handler_queries_total": 5 + 256,
         "nxdns_handler_formerr_total": 2,
         "nxdns_handler_notimp_total": 2,
+        "nxdns_handler_badvers_total": 2,
+        "nxdns_handler_refused_total": 1,
         "nxdns_handler_servfail_total": 1,
         "nxdns_handler_dropped_malformed_total": 3,
         "nxdns_handler_cancelled_total": 2,
@@ -146,12 +159,13 @@ def test_at_rest_every_message_that_was_read_has_exactly_one_outcome(
     read = seen.value("nxdns_udp_received_total") + seen.value("nxdns_tcp_messages_total")
     assert read == sum(seen.value(name) for name in OUTCOMES)
     assert seen.value("nxdns_handler_truncated_total") == 1
+    assert seen.value("nxdns_handler_upstream_truncated_total") == 1
     assert seen.value("nxdns_udp_dropped_handler_total") == 2
     assert seen.value("nxdns_udp_in_flight") == 0
-    assert seen.value("nxdns_tcp_accepted_total") == 5
+    assert seen.value("nxdns_tcp_accepted_total") == 7
     assert sum(seen.by("phase", "nxdns_servfail_phase_total").values()) == 1
     # The one that hung up, and what was cancelled, waited as well.
-    assert seen.value("nxdns_query_wait_seconds_count") == 3 + 256 + 1 + 2
+    assert seen.value("nxdns_query_wait_seconds_count") == 5 + 256 + 1 + 2
 
 
 def test_no_counter_of_the_server_is_without_its_series(

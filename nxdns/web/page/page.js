@@ -23,7 +23,9 @@ const WORDS = {
   rejected_not_allowed: "closed: client not allowed",
   accept_errors: "accept errors", connection_errors: "connection errors", idle_timeouts: "idle timeouts",
   queries: "answered by an upstream", dropped_malformed: "dropped: malformed", formerr: "format errors (FORMERR)",
-  notimp: "not implemented (NOTIMP)", servfail: "failed (SERVFAIL)", truncated: "truncated for UDP", cancelled: "cancelled",
+  notimp: "not implemented (NOTIMP)", badvers: "EDNS version unknown (BADVERS)", refused: "zone transfers (REFUSED)",
+  servfail: "failed (SERVFAIL)", truncated: "truncated for UDP", upstream_truncated: "truncated by an upstream, over TCP",
+  cancelled: "cancelled",
 };
 const ALARMS = new Set(["dropped_no_slot", "rejected_at_capacity", "receive_errors", "send_errors", "accept_errors", "servfail"]);
 const SEVERITY = { critical: ["Critical", "bad"], warning: ["Warning", "warn"], info: ["Note", "idle"] };
@@ -296,6 +298,7 @@ function updateUpstream(card, upstream, at) {
     ["Failed", count(upstream.failures_total)],
     ["Last answer", ago(upstream.last_success_at, at)],
     ["Open sessions", `${upstream.open_sessions}${upstream.serial ? ", one query each" : ""}`],
+    ["Idle time it allows", upstream.idle_seconds === null ? "not stated" : seconds(upstream.idle_seconds)],
     ["Sessions dialled", count(upstream.dials_total)],
     ["Stale sessions recovered", count(upstream.reuse_recoveries_total)],
     ["Answers too late", count(upstream.late_answers_total)],
