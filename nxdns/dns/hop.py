@@ -155,7 +155,7 @@ def _with_opt(packet: Packet, ours: bytes) -> bytes:
     """``packet`` without its OPT records, of which there is one, and with ``ours`` at its end."""
     wire = packet.wire
     start = packet.opt_start
-    if packet.opt_count > 1 or packet.opt_misplaced or _end_of_opt(packet) != len(wire):
+    if packet.opt_misplaced or _end_of_opt(packet) != len(wire):
         return _rebuilt(packet, ours)
     if ours:
         return wire[:start] + ours

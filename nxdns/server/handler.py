@@ -11,14 +11,17 @@
     EDNS version above 0     BADVERS, question            badvers
     QTYPE OPT                FORMERR, question            formerr
     a zone transfer          REFUSED, question            refused
+    garbage behind the OPT   FORMERR, question            formerr
     answered                 the upstream's bytes         queries
       too long for UDP       TC, question, OPT            queries and truncated
       TC, and asked by TCP   the upstream's bytes         queries and upstream_truncated
-    peer fault, local lack   SERVFAIL, question, OPT      servfail
+    peer fault, local lack,
+      garbage behind an OPT  SERVFAIL, question, OPT      servfail
     killed, or out of time   nothing; it propagates       cancelled
 
 The rows are tried in this order. It owns no socket and reads no clock. An OPT is hop by hop: what
-of it crosses is the business of :mod:`nxdns.dns.hop`.
+of it crosses is the business of :mod:`nxdns.dns.hop`. All replies of ours but those to a query that
+does not walk, or whose own OPT is bad, have one if the client sent one.
 """
 
 import enum

@@ -274,6 +274,15 @@ def test_of_opts_that_are_too_many_or_misplaced_none_is_left_and_the_first_one_c
     assert opt.options == options_wire([ERROR])
 
 
+@pytest.mark.parametrize("section", [0, 1], ids=["answer", "authority"])
+def test_a_misplaced_opt_that_is_the_last_record_goes_as_well(section: int) -> None:
+    sections = [(A, OTHER_OPT), ()] if section == 0 else [(A,), (A, OTHER_OPT)]
+    reply = raw_message(question=QUESTION, sections=(*sections, ()))
+    bare = raw_message(question=QUESTION, sections=((A,), (A,) * section, ()))
+    assert down(reply, None) == bare
+    assert down(reply, ASKED_WITHOUT) == with_our_opt(with_options(bare, []))
+
+
 @pytest.mark.parametrize(
     "record",
     [
