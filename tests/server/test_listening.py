@@ -383,6 +383,14 @@ def test_what_a_missing_wildcard_covers_goes_on_until_it_can_be_had(started: Sta
     _assert_answers(old)
 
 
+def test_a_wildcard_goes_although_the_narrower_address_is_missing(started: Started) -> None:
+    stays, old = _free("127.0.0.2"), _wildcard(_free())
+    house = started(stays, old)
+    house.want(stays, ListenAddress("192.0.2.1", old.port))
+    assert house.bound == [stays], "its owner does not want it open any longer"
+    assert len(house.missing) == 1
+
+
 def test_after_a_take_over_no_other_socket_can_have_the_port(started: Started) -> None:
     client = GatedClient()
     old = _free()
