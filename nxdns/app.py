@@ -100,7 +100,7 @@ class App:
     def _problems_of_listening(self) -> list[str]:
         problems = [str(missing) for missing in self.listening.missing]
         problems += [
-            f"still listening on {address}, as none of [server] listen can be had"
+            f"still listening on {address}, until what is to take its place can be had"
             for address in self.listening.unwanted
         ]
         return problems

@@ -73,8 +73,9 @@ class Listening:
     def want(self, addresses: Sequence[ListenAddress], drain_seconds: float) -> None:
         """Listen on these and no others from now on. Never waits.
 
-        What cannot be had is in ``missing``, and tried again. While none at all can be, those that
-        were wanted before go on. ``drain_seconds`` is what queries of those that go have left.
+        What cannot be had is in ``missing``, and tried again. What was wanted before goes on while
+        none at all can be had, or not the one that covers it. ``drain_seconds`` is what queries of
+        those that go have left.
         """
         if self._stopped:
             return
@@ -101,7 +102,7 @@ class Listening:
 
     @property
     def unwanted(self) -> list[ListenAddress]:
-        """Those that go on only as nothing of what is wanted can be had."""
+        """Those that go on only until what is wanted in their place can be had."""
         return [each.bound for key, each in self._have.items() if key not in self._wanted]
 
     def stop(self, timeout_seconds: float) -> None:
@@ -124,9 +125,8 @@ class Listening:
         for key in self._wanted:
             if key not in self._have:
                 self._try(key, before.get(key[0]))
-        if any(key in self._have for key in self._wanted):
-            for key in [key for key in self._have if key not in self._wanted]:
-                self._let_go(key)
+        for key in [key for key in self._have if not self._is_needed(key)]:
+            self._let_go(key)
         ordered = [self._have[key] for key in self._wanted if key in self._have]
         ordered += [each for key, each in self._have.items() if key not in self._wanted]
         self.bound[:] = ordered
@@ -136,6 +136,17 @@ class Listening:
                 [each.bound for each in ordered if each not in bound_before],
                 [each.bound for each in bound_before if each not in ordered],
             )
+
+    def _is_needed(self, key: _Key) -> bool:
+        if key in self._wanted:
+            return True
+        bound = self._have[key].bound
+        none_had = not any(wanted in self._have for wanted in self._wanted)
+        return none_had or any(
+            missing.address.overlaps(bound)
+            and (missing.address.is_wildcard or missing.address.host == bound.host)
+            for missing in self.missing
+        )
 
     def _try(self, key: _Key, before: Missing | None) -> None:
         address = key[0]
@@ -157,12 +168,24 @@ class Listening:
         try:
             return Listener.bind(address, self._handler, self._permits)
         except OSError as exc:
-            if exc.errno != errno.EADDRINUSE or not self._make_way(address):
+            if exc.errno != errno.EADDRINUSE:
                 raise
-        return Listener.bind(address, self._handler, self._permits, beside_left=True)
+            rivals = self._rivals(address)
+            if rivals is None:
+                raise
+        for key in rivals:
+            self._let_go(key)
+        try:
+            return Listener.bind(address, self._handler, self._permits, beside_left=True)
+        except OSError:
+            # Somebody else was in the way, whom /proc does not show: one that is bound and does not
+            # listen, or what is left of a connection.
+            for key, was in rivals.items():
+                self._take_back(key, was)
+            raise
 
-    def _make_way(self, address: ListenAddress) -> bool:
-        """Let those go that are not wanted and have the port; False if somebody else has it too."""
+    def _rivals(self, address: ListenAddress) -> dict[_Key, ListenAddress] | None:
+        """Those that are not wanted and have the port; None if it would not help that they go."""
         going = {
             key: listener
             for key, listener in self._have.items()
@@ -174,10 +197,17 @@ class Listening:
             socket.inode for protocol in ("udp", "tcp") for socket in in_the_way(address, protocol)
         }
         if not ours or others - ours:
-            return False
-        for key in going:
-            self._let_go(key)
-        return True
+            return None
+        return {key: listener.bound for key, listener in going.items()}
+
+    def _take_back(self, key: _Key, address: ListenAddress) -> None:
+        try:
+            listener = Listener.bind(address, self._handler, beside_left=True)
+        except OSError as exc:
+            _log.error("not listening on %s any longer: %s", address, exc.strerror)
+            return
+        listener.start()
+        self._have[key] = listener
 
     def _let_go(self, key: _Key) -> None:
         listener = self._have.pop(key)

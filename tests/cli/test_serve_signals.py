@@ -14,12 +14,13 @@ import pytest
 from gevent.event import Event
 from gevent.pool import Group
 
-from nxdns.platform.address import ListenAddress, parse_listen_address
+from nxdns.platform.address import ListenAddress
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.fake_clients import tcp_asker
 from tests.support.forwarder import ask_tcp, ask_udp
 from tests.support.messages import make_query, make_response
 from tests.support.process import Child, child, config_file
+from tests.support.quiet_port import quiet_port
 from tests.support.supervisor import Supervisor
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 from tests.support.waiting import eventually
@@ -293,7 +294,9 @@ def test_other_addresses_by_sighup_under_load_lose_no_query_and_are_announced(
         server = f"[server]\nlisten = [{quoted}]\n"
         config_file(tmp_path, _upstream(peer), ca_file=authority.ca_file, extra=server)
 
-    listen_on("127.0.0.1:0", "127.0.0.2:0")
+    other = ListenAddress("127.0.0.2", quiet_port())
+    wildcard = ListenAddress("0.0.0.0", other.port)
+    listen_on("127.0.0.1:0", other)
     answers: list[bytes] = []
     with (
         Supervisor() as supervisor,
@@ -304,8 +307,7 @@ def test_other_addresses_by_sighup_under_load_lose_no_query_and_are_announced(
         ) as serve,
     ):
         stays = serve.listening()
-        other = parse_listen_address(_lines(serve, "listening ")[1].split()[1])
-        wildcard = f"0.0.0.0:{other.port}"
+        serve.wait_for_line("upstreams ")
         with _load(stays, 4, answers), _load(other, 4, answers):
             for number in range(20):
                 listen_on("127.0.0.1:0", (wildcard, other)[number % 2])

@@ -150,7 +150,7 @@ def test_while_none_can_be_had_the_household_keeps_its_dns(started: Started, pee
     assert forwarder.bound == [old]
     assert forwarder.problems == (
         "cannot listen on 192.0.2.1:53: this machine does not have that address",
-        f"still listening on {old}, as none of [server] listen can be had",
+        f"still listening on {old}, until what is to take its place can be had",
     )
     assert ask_udp(old, QUERY) == _answer(QUERY)
     forwarder.reload("127.0.0.1:0")

@@ -29,6 +29,7 @@ from tests.support.forwarder import ask_tcp, ask_udp
 from tests.support.leaks import greenlets_alive, no_descriptor_left, open_descriptors
 from tests.support.messages import make_query
 from tests.support.port_keeper import keeping
+from tests.support.quiet_port import quiet_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -89,10 +90,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _free(host: str = "127.0.0.1") -> ListenAddress:
-    """An address that nobody has now."""
-    listener = Listener.bind(ListenAddress(host, 0), Handler(EchoingClient()))
-    listener.stop(0)
-    return listener.bound
+    """An address that nobody has now, and no client gets by chance."""
+    return ListenAddress(host, quiet_port())
 
 
 def _assert_answers(address: ListenAddress) -> None:
@@ -341,6 +340,55 @@ def test_a_port_is_never_shared_with_somebody_else_to_take_it_over(
             f"cannot listen on 0.0.0.0:{old.port}: the port is in use by dnsmasq (pid {keeper.pid})"
         ]
         _assert_answers(old)
+
+
+def test_when_a_take_over_fails_for_whom_nobody_sees_the_old_one_is_bound_again(
+    started: Started,
+) -> None:
+    client = GatedClient()
+    stays, old = _free("127.0.0.2"), _free()
+    house = started(stays, old, client=client)
+    hidden: Any = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with hidden, udp_asker(old) as early, udp_asker(old) as late, tcp_asker(old) as tcp:
+        early.send(QUERY)
+        eventually(lambda: client.waiting == 1)
+        hidden.bind(("127.0.0.3", old.port))  # and listens not
+        house.want(stays, _wildcard(old))
+        assert house.bound == [stays, old]
+        assert house.listening.unwanted == [old]
+        assert len(house.missing) == 1
+        late.send(QUERY)
+        with tcp_asker(old) as late_tcp:
+            late_tcp.send(QUERY)
+            eventually(lambda: client.waiting == 3)
+            client.gate.set()
+            assert early.recv(512) == late.recv(512) == late_tcp.reply() == answer(QUERY)
+        tcp.wait_for_clean_close()
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_a_missing_wildcard_covers_goes_on_until_it_can_be_had(started: Started) -> None:
+    stays, old = _free("127.0.0.2"), _free()
+    house = started(stays, old)
+    with keeping("udp", "127.0.0.3", old.port):
+        house.want(stays, _wildcard(old))
+        assert house.bound == [stays, old]
+        _assert_answers(old)
+        house.want(stays, ListenAddress("127.0.0.3", old.port))
+        assert house.bound == [stays], "another address covers nothing of it"
+        house.want(stays, old)
+        house.want(stays, _wildcard(old))
+    eventually(lambda: house.bound == [stays, _wildcard(old)])
+    assert house.listening.unwanted == []
+    _assert_answers(old)
+
+
+def test_a_wildcard_goes_although_the_narrower_address_is_missing(started: Started) -> None:
+    stays, old = _free("127.0.0.2"), _wildcard(_free())
+    house = started(stays, old)
+    house.want(stays, ListenAddress("192.0.2.1", old.port))
+    assert house.bound == [stays], "its owner does not want it open any longer"
+    assert len(house.missing) == 1
 
 
 def test_after_a_take_over_no_other_socket_can_have_the_port(started: Started) -> None:

@@ -20,6 +20,8 @@ kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
 sock = socket.socket(family, kind)
 if family == socket.AF_INET6:
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(only))
+# As dnsmasq does.
+sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 sock.bind((host, int(port)))
 if protocol == "tcp":
     sock.listen()
