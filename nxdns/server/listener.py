@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import gevent
 
 from nxdns.platform.address import ListenAddress
-from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.tcp_server import TcpServer
 from nxdns.server.udp_server import UdpServer
@@ -29,7 +28,7 @@ class Listener:
         cls,
         address: ListenAddress,
         handler: Handler,
-        permits: Callable[[str], bool] = anybody,
+        permits: Callable[[str], bool],
         *,
         beside_left: bool = False,
     ) -> "Listener":

@@ -15,7 +15,6 @@ import gevent
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.bind_errors import bind_reason, is_not_here
 from nxdns.platform.port_holder import in_the_way
-from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 
@@ -49,7 +48,7 @@ class Listening:
     """All listeners of the process."""
 
     def __init__(
-        self, handler: Handler, on_change: OnChange, permits: Callable[[str], bool] = anybody
+        self, handler: Handler, on_change: OnChange, permits: Callable[[str], bool]
     ) -> None:
         """``on_change`` is not told of what is bound before ``start``. It must not wait.
 
@@ -202,7 +201,7 @@ class Listening:
 
     def _take_back(self, key: _Key, address: ListenAddress) -> None:
         try:
-            listener = Listener.bind(address, self._handler, beside_left=True)
+            listener = Listener.bind(address, self._handler, self._permits, beside_left=True)
         except OSError as exc:
             _log.error("not listening on %s any longer: %s", address, exc.strerror)
             return

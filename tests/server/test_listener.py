@@ -8,6 +8,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.address import ListenAddress
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.server.udp_server import UDP_IN_FLIGHT, UdpServer
@@ -52,7 +53,7 @@ def assert_answers(address: ListenAddress, host: str) -> None:
     ],
 )
 def test_udp_and_tcp_answer_on_the_one_port_that_the_kernel_chose(listen: str, asked: str) -> None:
-    listener = Listener.bind(ListenAddress(listen, 0), Handler(EchoingClient()))
+    listener = Listener.bind(ListenAddress(listen, 0), Handler(EchoingClient()), anybody)
     assert listener.bound == listener.udp.bound == listener.tcp.bound
     assert listener.bound.host == listen
     assert listener.bound.port != 0
@@ -61,9 +62,9 @@ def test_udp_and_tcp_answer_on_the_one_port_that_the_kernel_chose(listen: str, a
 
 
 def test_a_port_that_is_asked_for_is_the_one_bound() -> None:
-    first = Listener.bind(LOOPBACK, Handler(EchoingClient()))
+    first = Listener.bind(LOOPBACK, Handler(EchoingClient()), anybody)
     first.stop(0)
-    second = Listener.bind(first.bound, Handler(EchoingClient()))
+    second = Listener.bind(first.bound, Handler(EchoingClient()), anybody)
     with serving(second):
         assert second.bound == first.bound
         assert_answers(first.bound, "127.0.0.1")
@@ -71,8 +72,8 @@ def test_a_port_that_is_asked_for_is_the_one_bound() -> None:
 
 def test_both_wildcards_listen_on_one_port() -> None:
     handler = Handler(EchoingClient())
-    v4 = Listener.bind(ListenAddress("0.0.0.0", 0), handler)
-    v6 = Listener.bind(ListenAddress("::", v4.bound.port), handler)
+    v4 = Listener.bind(ListenAddress("0.0.0.0", 0), handler, anybody)
+    v6 = Listener.bind(ListenAddress("::", v4.bound.port), handler, anybody)
     with serving(v4, v6):
         assert_answers(v4.bound, "127.0.0.1")
         assert_answers(v6.bound, "::1")
@@ -86,7 +87,7 @@ def test_when_tcp_cannot_bind_udp_is_let_go() -> None:
         address = ListenAddress("127.0.0.1", other.getsockname()[1])
         in_use = pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE))
         with no_descriptor_left(), in_use:
-            Listener.bind(address, Handler(EchoingClient()))
+            Listener.bind(address, Handler(EchoingClient()), anybody)
         UdpServer(address, Handler(EchoingClient())).stop(0)
 
 
@@ -94,12 +95,12 @@ def test_when_udp_cannot_bind_nothing_is() -> None:
     server = UdpServer(LOOPBACK, Handler(EchoingClient()))
     in_use = pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE))
     with serving(server), no_descriptor_left(), in_use:
-        Listener.bind(server.bound, Handler(EchoingClient()))
+        Listener.bind(server.bound, Handler(EchoingClient()), anybody)
 
 
 def test_nothing_is_answered_before_start() -> None:
     handler = Handler(EchoingClient())
-    listener = Listener.bind(LOOPBACK, handler)
+    listener = Listener.bind(LOOPBACK, handler, anybody)
     with udp_asker(listener.bound) as udp, tcp_asker(listener.bound) as tcp:
         udp.send(QUERY)
         tcp.send(QUERY)
@@ -111,12 +112,12 @@ def test_nothing_is_answered_before_start() -> None:
 
 def test_stop_before_start_leaves_nothing_open() -> None:
     with no_descriptor_left():
-        Listener.bind(LOOPBACK, Handler(EchoingClient())).stop(60)
+        Listener.bind(LOOPBACK, Handler(EchoingClient()), anybody).stop(60)
 
 
 def test_stop_answers_what_is_in_flight_on_both_and_frees_the_port() -> None:
     client = GatedClient()
-    listener = Listener.bind(LOOPBACK, Handler(client))
+    listener = Listener.bind(LOOPBACK, Handler(client), anybody)
     listener.start()
     with udp_asker(listener.bound) as udp, tcp_asker(listener.bound) as tcp:
         udp.send(QUERY)
@@ -128,7 +129,7 @@ def test_stop_answers_what_is_in_flight_on_both_and_frees_the_port() -> None:
         assert udp.recv(512) == tcp.reply() == answer(QUERY)
         tcp.wait_for_clean_close()
         stopping.get(timeout=10)
-    again = Listener.bind(listener.bound, Handler(EchoingClient()))
+    again = Listener.bind(listener.bound, Handler(EchoingClient()), anybody)
     with serving(again):
         assert_answers(again.bound, "127.0.0.1")
 
@@ -136,7 +137,7 @@ def test_stop_answers_what_is_in_flight_on_both_and_frees_the_port() -> None:
 def test_udp_and_tcp_wait_for_their_queries_at_the_same_time() -> None:
     client = GatedClient()
     handler = Handler(client)
-    listener = Listener.bind(LOOPBACK, handler)
+    listener = Listener.bind(LOOPBACK, handler, anybody)
     listener.start()
     with udp_asker(listener.bound) as udp, tcp_asker(listener.bound) as tcp:
         udp.send(QUERY)
@@ -175,7 +176,7 @@ class MoodyClient:
 def test_after_a_mixed_load_every_query_is_accounted_for_exactly_once() -> None:
     client = MoodyClient()
     handler = Handler(client)
-    listener = Listener.bind(LOOPBACK, handler)
+    listener = Listener.bind(LOOPBACK, handler, anybody)
     udp, tcp = listener.udp, listener.tcp
     good, failing, held = (make_query(f"{mood}.example.com") for mood in "gfh")
     two_questions = good[:5] + b"\2" + good[6:] + good[12:]

@@ -11,6 +11,7 @@ from gevent import socket
 from nxdns.dns.framing import frame
 from nxdns.platform.address import ListenAddress
 from nxdns.server import listening
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from nxdns.server.listening import Listening
@@ -44,7 +45,7 @@ class House:
     def __init__(self, client: Client) -> None:
         self.told: list[tuple[list[str], list[str]]] = []
         self.handler = Handler(client)
-        self.listening = Listening(self.handler, self._hear)
+        self.listening = Listening(self.handler, self._hear, anybody)
 
     def _hear(self, opened: Sequence[ListenAddress], closed: Sequence[ListenAddress]) -> None:
         self.told.append(([str(each) for each in opened], [str(each) for each in closed]))
@@ -141,7 +142,7 @@ def test_what_goes_answers_what_it_has_and_frees_its_port(started: Started) -> N
         assert udp.recv(512) == tcp.reply() == answer(QUERY)
         tcp.wait_for_clean_close()
     eventually(lambda: house.listening.in_flight == 0)
-    with serving(Listener.bind(goes, Handler(EchoingClient()))):
+    with serving(Listener.bind(goes, Handler(EchoingClient()), anybody)):
         _assert_answers(goes)
 
 
@@ -323,7 +324,7 @@ def test_while_none_can_be_had_those_before_go_on_and_then_they_go(started: Star
     eventually(lambda: house.bound == [taken])
     assert house.listening.unwanted == []
     _assert_answers(taken)
-    with serving(Listener.bind(old, Handler(EchoingClient()))):
+    with serving(Listener.bind(old, Handler(EchoingClient()), anybody)):
         _assert_answers(old)
 
 

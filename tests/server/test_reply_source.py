@@ -8,6 +8,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.address import ListenAddress
+from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
 from tests.support.fake_clients import EchoingClient, serving
@@ -55,7 +56,7 @@ def _add(address: str, interface: str) -> None:
 @contextmanager
 def _listening(house: House, host: str) -> Iterator[Listener]:
     with house.server.entered():
-        listener = Listener.bind(ListenAddress(host, 0), Handler(EchoingClient()))
+        listener = Listener.bind(ListenAddress(host, 0), Handler(EchoingClient()), anybody)
     with serving(listener):
         yield listener
 
@@ -119,7 +120,7 @@ def test_a_link_local_address_is_bound_on_its_own_link_alone(house: House) -> No
         _ask(house, "fe80::2", "fe80::1", port, _SECOND)
         with house.server.entered():
             other = Listener.bind(
-                ListenAddress(f"fe80::1%{_FIRST}", port), Handler(EchoingClient())
+                ListenAddress(f"fe80::1%{_FIRST}", port), Handler(EchoingClient()), anybody
             )
         with serving(other):
             _ask(house, "fe80::2", "fe80::1", port, _FIRST)
@@ -128,7 +129,9 @@ def test_a_link_local_address_is_bound_on_its_own_link_alone(house: House) -> No
 
 def test_a_wildcard_leaves_the_other_family_alone(house: House) -> None:
     with _listening(house, "::") as first, house.server.entered():
-        second = Listener.bind(ListenAddress("0.0.0.0", first.bound.port), Handler(EchoingClient()))
+        second = Listener.bind(
+            ListenAddress("0.0.0.0", first.bound.port), Handler(EchoingClient()), anybody
+        )
         with serving(second):
             _ask(house, "fd00::2", "fd00::1", first.bound.port, _FIRST)
             _ask(house, "192.0.2.2", "192.0.2.1", first.bound.port, _FIRST)
