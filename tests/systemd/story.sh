@@ -209,4 +209,5 @@ systemctl stop nxdns
 
 part the-end
 journalctl --unit=nxdns --output=cat | grep -c Traceback
+journalctl --unit=nxdns --output=cat | grep -c 'does not tell the prefixes'
 exit 0
