@@ -192,10 +192,12 @@ class Listening:
         }
         left = [each for each in self._leaving if each.bound.overlaps(address)]
         ours = set().union(*(each.inodes for each in (*going.values(), *left)))
+        if not ours:
+            return None
         others = {
             socket.inode for protocol in ("udp", "tcp") for socket in in_the_way(address, protocol)
         }
-        if not ours or others - ours:
+        if others - ours:
             return None
         return {key: listener.bound for key, listener in going.items()}
 
