@@ -60,6 +60,7 @@ PURE = {
     "nxdns.upstream.health",
     "nxdns.upstream.pipeline",
     "nxdns.upstream.retry",
+    "nxdns.upstream.rider",
     "nxdns.upstream.validate",
     "nxdns.snapshots",
     "nxdns.web.advice",

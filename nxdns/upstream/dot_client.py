@@ -12,7 +12,7 @@ from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
 from nxdns.upstream.dot_session import DotSession
 from nxdns.upstream.dot_site import DotSite
-from nxdns.upstream.pipeline import Rider
+from nxdns.upstream.rider import Rider
 from nxdns.upstream.transport import ExchangeInfo, Fault, LocalKind, LocalResource
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from nxdns.platform.tls_events import TlsEvents
 from nxdns.upstream.blame import blame
 from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.exchange import FIRST_BYTE, SEND, TLS
-from nxdns.upstream.pipeline import Ending, Pipeline, Rider
+from nxdns.upstream.pipeline import Pipeline
+from nxdns.upstream.rider import Ending, Rider
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalResource
 
 EXPIRED = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)

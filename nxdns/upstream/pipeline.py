@@ -13,14 +13,14 @@ not hide a sick upstream: see :meth:`Pipeline.verdicts`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
-from nxdns.upstream.exchange import DIAL, REST, ExchangeInfo
+from nxdns.upstream.exchange import REST
 from nxdns.upstream.retry import Decision, retry_decision
+from nxdns.upstream.rider import Ending, Rider, Verdicts
 from nxdns.upstream.validate import validate_response
 
 # A resolver that cannot reach an authority says so after 10 to 30 s, long after we have given up.
@@ -37,42 +37,6 @@ _ID_MASK = 0xFFFF
 EMPTY_MESSAGE = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
 WRONG_ID = Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID)
 NO_MESSAGE_ID = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
-
-
-class Rider(ExchangeInfo):
-    """One exchange on its way, and afterwards what is known of it."""
-
-    __slots__ = (
-        "boarded_at",
-        "frame",
-        "message",
-        "message_id",
-        "query",
-        "spared",
-        "thrown_off_by",
-        "waiter",
-    )
-
-    def __init__(self, query: bytes) -> None:
-        # What ExchangeInfo's does, spelled out: this is the path of every query.
-        self.reused = False
-        self.tls_version = self.hint = ""
-        self.opened_at = 0
-        self.phase = DIAL
-        self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0
-        self.query = query
-        #: Who waits for the outcome; None while nobody does.
-        self.waiter: Any = None
-        #: How the last session ended that was stale under it, and that it was redialled for.
-        self.thrown_off_by: Fault | None = None
-        #: Whether it has already ridden on from a session that *we* ended for another's fault.
-        self.spared = False
-        self.message_id = 0
-        self.boarded_at = 0
-        #: The query, with the ID that it has on the session.
-        self.message = b""
-        #: The same with its length prefix, in two parts.
-        self.frame = (b"", b"")
 
 
 class Pipeline:
@@ -185,7 +149,7 @@ class Pipeline:
         """Nanoseconds for which somebody has waited and nobody was answered."""
         return now - max(self.last_answer_at, self.waiting_since) if self.waiting else 0
 
-    def feed(self, plaintext: bytes, now: int) -> tuple[list[tuple[Rider, bytes]], "Ending | None"]:
+    def feed(self, plaintext: bytes, now: int) -> tuple[list[tuple[Rider, bytes]], Ending | None]:
         """Take in what the session gave: the answers in it, and its end if that was bad.
 
         Whoever got an answer waits no longer; whom the end concerns is still among ``waiting``.
@@ -235,7 +199,7 @@ class Pipeline:
             ending = self._keep(data[start:], begun_at)
         return answers, ending
 
-    def _keep(self, rest: bytes, begun_at: int) -> "Ending | None":
+    def _keep(self, rest: bytes, begun_at: int) -> Ending | None:
         """Keep the beginning of a message, or end the session for one that can be none."""
         self._needed = PREFIX_LENGTH
         if len(rest) >= PREFIX_LENGTH:
@@ -253,7 +217,7 @@ class Pipeline:
             rider.phase = REST
         return None
 
-    def _unexpected(self, message_id: int, message: bytes, read_at: int) -> "Ending | None":
+    def _unexpected(self, message_id: int, message: bytes, read_at: int) -> Ending | None:
         """A message whose ID is nobody's who waits. ``read_at`` is on the clock of ``_retired``."""
         if self.strict and not self.waiting:
             self.surplus = True
@@ -300,7 +264,7 @@ class Pipeline:
         rider = self.waiting.get(message_id)
         return rider if rider is not None or self._was_issued(message_id) else self._oldest()
 
-    def verdicts(self, ending: "Ending") -> "Verdicts":
+    def verdicts(self, ending: Ending) -> Verdicts:
         """What the end of the session means for each that waits, who then waits no longer.
 
         * Of a bad answer the one that it was for takes the fault; the others ride on, once.
@@ -336,31 +300,3 @@ class Pipeline:
         )
         self.waiting.clear()
         return outcome
-
-
-class Ending:
-    """Why a session ends, and whose answer it was if that is why."""
-
-    __slots__ = ("culprit", "fault", "ours")
-
-    def __init__(
-        self, fault: Fault, culprit: Rider | None = None, *, by_peer: bool = False
-    ) -> None:
-        self.fault = fault
-        self.culprit = culprit
-        #: Whether we end it, for a bad answer.
-        self.ours = not by_peer
-
-
-class Verdicts:
-    """What became of those that waited on a session that has ended."""
-
-    __slots__ = ("fault", "final", "riding_on", "serial")
-
-    def __init__(self, fault: Fault) -> None:
-        #: That of all who are in ``final``.
-        self.fault = fault
-        self.final: list[Rider] = []
-        self.riding_on: list[Rider] = []
-        #: Whether the upstream has shown that it closes behind its answers.
-        self.serial = False

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from itertools import chain, repeat
 
 from nxdns.dns.framing import frame
-from nxdns.upstream.pipeline import Pipeline, Rider
+from nxdns.upstream.pipeline import Pipeline
+from nxdns.upstream.rider import Rider
 from tests.support.messages import make_query, make_response
 
 CLIENT_ID = 0xC11E

@@ -5,7 +5,8 @@ import pytest
 from nxdns.dns.framing import frame
 from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
-from nxdns.upstream.pipeline import Ending, Pipeline, Rider
+from nxdns.upstream.pipeline import Pipeline
+from nxdns.upstream.rider import Ending, Rider
 from tests.support.fake_leaves import MS, SECOND
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.pipelines import (

@@ -4,8 +4,9 @@ import pytest
 
 from nxdns.dns.framing import frame
 from nxdns.upstream.errors import Cause, Fault, FaultKind
-from nxdns.upstream.pipeline import Ending, Pipeline, Rider, Verdicts
+from nxdns.upstream.pipeline import Pipeline
 from nxdns.upstream.retry import LIFECYCLE
+from nxdns.upstream.rider import Ending, Rider, Verdicts
 from tests.support.fake_leaves import MS
 from tests.support.pipelines import board, board_all, pipeline_of, reply_to, reply_with_id
 

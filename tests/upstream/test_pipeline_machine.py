@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nxdns.dns.framing import frame
 from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
-from nxdns.upstream.pipeline import Ending, Pipeline, Rider, Verdicts
+from nxdns.upstream.pipeline import Pipeline
 from nxdns.upstream.retry import LIFECYCLE
+from nxdns.upstream.rider import Ending, Rider, Verdicts
 from tests.support.fake_leaves import SECOND
 from tests.support.messages import make_query, make_response
 
