@@ -229,4 +229,5 @@ class App:
         if self._on_link is not None:
             self._on_link.close()
         self._generation.close()
+        self._episodes.close()
         self.store.close()

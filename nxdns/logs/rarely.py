@@ -35,8 +35,8 @@ class Rarely:
         self._interval_seconds = interval_seconds
         self._silences: dict[str, _Silence] = {}
 
-    def warning(self, kind: str, text: str, *arguments: object) -> None:
-        """Log it now, or count it. ``text`` and its arguments are as for a logger."""
+    def warning(self, kind: str, text: str, *arguments: object) -> bool:
+        """Log it now, which gives True, or count it. The arguments are as for a logger."""
         silence = self._silences.get(kind)
         if silence is None:
             if len(self._silences) >= _MAX_KINDS:
@@ -46,10 +46,11 @@ class Rarely:
             self._silences[kind] = _Silence(timer)
             timer.start(self._end, kind)
             self._log.warning(text, *arguments)
-            return
+            return True
         silence.count += 1
         silence.text = text
         silence.arguments = arguments
+        return False
 
     def _end(self, kind: str) -> None:
         """A minute is over. Runs in the event loop."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from nxdns.logs.rarely import Rarely
 from nxdns.upstream import health
 from nxdns.upstream.describe import flight_of, flight_record
 from nxdns.upstream.entry import Entry
@@ -39,6 +40,9 @@ class Episodes:
         """``clock`` gives monotonic nanoseconds."""
         self._store = store
         self._clock = clock
+        self._rarely = Rarely(_log)
+        #: Labels of upstreams whose failure the log has told, and whose recovery it owes.
+        self._told: set[str] = set()
 
     def apply(self, entry: Entry, effect: Effect) -> None:
         """Project one effect, unless a later one has been. Never switches greenlets."""
@@ -50,9 +54,13 @@ class Episodes:
         episode = effect.episode
         if isinstance(episode, Tripped):
             detail = _detail(label, episode)
-            if self._store.report(UPSTREAM_EXCHANGE, label, detail, lambda: self._flight(entry)):
-                _log.warning("%s", detail)
-        elif self._store.resolve(UPSTREAM_EXCHANGE, label):
+            opened = self._store.report(
+                UPSTREAM_EXCHANGE, label, detail, lambda: self._flight(entry)
+            )
+            if opened and self._rarely.warning(label, "%s", detail):
+                self._told.add(label)
+        elif self._store.resolve(UPSTREAM_EXCHANGE, label) and label in self._told:
+            self._told.discard(label)
             _log.info("upstream '%s' has recovered", label)
 
     def reconcile(self, entries: Sequence[Entry], cfg: health.Config) -> None:
@@ -70,6 +78,10 @@ class Episodes:
                 self._store.ensure_open(UPSTREAM_EXCHANGE, entry.label, detail)
             else:
                 self._store.resolve(UPSTREAM_EXCHANGE, entry.label)
+
+    def close(self) -> None:
+        """What the log has not been told of by now, it is not told."""
+        self._rarely.close()
 
     def _flight(self, entry: Entry) -> str:
         return json.dumps([flight_record(each) for each in flight_of(entry, self._clock())])

@@ -33,6 +33,7 @@ from tests.support.fake_leaves import (
     REFUSED,
     REPLY,
     RESET,
+    SECOND,
     FakeLeaf,
     GatedLeaf,
     ManualClock,
@@ -164,6 +165,21 @@ def test_one_failure_opens_nothing_the_second_opens_and_the_next_success_resolve
     ask(pool)
     ask(pool)
     assert (house.open, house.ended) == ([], [("home", 2)])
+    assert caplog.messages == [
+        "upstream 'home' failed: ConnectFailed (cause ConnectionRefused)",
+        "upstream 'home' has recovered",
+    ]
+
+
+def test_the_log_tells_once_a_minute_of_an_upstream_that_comes_and_goes(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="nxdns")
+    pool = house.pool(house.entry_over(ScriptedLeaf(*(REFUSED, REFUSED, REPLY) * 5)))
+    for _ in range(15):
+        ask(pool)
+        house.clock.advance(SECOND)
+    assert house.open == []
     assert caplog.messages == [
         "upstream 'home' failed: ConnectFailed (cause ConnectionRefused)",
         "upstream 'home' has recovered",
