@@ -142,9 +142,9 @@ def respond(query: bytes) -> bytes:
         options.append(
             dns.edns.EDEOption(dns.edns.EDECode(rand.randrange(25)), rand.choice([None, "why é"]))
         )
-    for code, data in ((COOKIE, bytes(16)), (KEEPALIVE, b"\0\x64"), (PADDING, bytes(40))):
+    for own, data in ((COOKIE, bytes(16)), (KEEPALIVE, b"\0\x64"), (PADDING, bytes(40))):
         if rand.random() < 0.4:
-            options.insert(0, dns.edns.GenericOption(dns.edns.OptionType.make(code), data))
+            options.insert(0, dns.edns.GenericOption(dns.edns.OptionType.make(own), data))
     reply.use_edns(0, dnssec_ok, 1232, options=options)
     reply.set_rcode(rcode)
     return reply.to_wire(max_size=65535)
