@@ -45,6 +45,7 @@ setup(
     ],
     extras_require={
         "test": ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "trustme>=1.1"],
+        "fuzz": ["atheris>=2.3"],
         "dev": ["ruff==0.17.6", "mypy==2.4.1"],
     },
 )

@@ -24,6 +24,7 @@ from nxdns.dns.edns import (
 )
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.header import HEADER_LENGTH, RCODE_MASK, WalkError
+from nxdns.dns.name import NameLengths
 from nxdns.dns.packet import RECORD_FIXED, Packet, parse
 from nxdns.dns.records import MoveError, Mover, records_of
 
@@ -157,6 +158,8 @@ def _with_opt(packet: Packet, ours: bytes) -> bytes:
     start = packet.opt_start
     if packet.opt_misplaced or _end_of_opt(packet) != len(wire):
         return _rebuilt(packet, ours)
+    if packet.known_names and max(packet.known_names) >= start - 1:
+        raise MoveError("a name that runs on into the OPT")
     if ours:
         return wire[:start] + ours
     return _with_arcount(wire[:start], packet.arcount - 1)
@@ -170,7 +173,10 @@ def _rebuilt(packet: Packet, ours: bytes) -> bytes:
     parts = [wire[HEADER_LENGTH:first]]
     counts = [packet.ancount, packet.nscount, packet.arcount]
     room = MAX_MESSAGE - first - len(ours)
-    for section, record in records_of(packet):
+    known: NameLengths = {}
+    for section, record in records_of(packet, known):
+        if record.start == first and known and max(known) >= first - 1:
+            raise MoveError("a name that runs on into the OPT")
         if record.is_opt:
             counts[section] -= 1
         elif record.start > first:

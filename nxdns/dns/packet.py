@@ -33,6 +33,7 @@ class Packet(Header):
     """A message whose every section was walked to its end."""
 
     __slots__ = (
+        "known_names",
         "opt_count",
         "opt_fixed",
         "opt_misplaced",
@@ -42,6 +43,8 @@ class Packet(Header):
     )
 
     wire: bytes
+    known_names: NameLengths
+    """What the walk has learnt of names that are pointed at, but for the first question's."""
     question_end: int
     """Offset behind the first question; that of the header's end when there is none."""
     opt_count: int
@@ -79,6 +82,7 @@ def parse(wire: bytes) -> Packet:
     packet.opt_count = packet.opt_start = packet.opt_fixed = 0
     packet.opt_misplaced = False
     known: NameLengths = {}
+    packet.known_names = known
 
     offset = HEADER_LENGTH
     packet.question_end = offset

@@ -57,10 +57,12 @@ class Span:
         self.end = fixed + RECORD_FIXED + (wire[fixed + 8] << 8 | wire[fixed + 9])
 
 
-def records_of(packet: Packet) -> Iterator[tuple[int, Span]]:
-    """Every record of a message with one question, with its section: 0 for the answers."""
+def records_of(packet: Packet, known: NameLengths) -> Iterator[tuple[int, Span]]:
+    """Every record of a message with one question, with its section: 0 for the answers.
+
+    ``known`` is what has been learnt of names so far, and is at first empty.
+    """
     wire = packet.wire
-    known: NameLengths = {}
     offset = packet.question_end
     for section, count in enumerate((packet.ancount, packet.nscount, packet.arcount)):
         for _ in range(count):
@@ -124,14 +126,26 @@ class Mover:
     def _points_at_moved(self, offset: int) -> bool:
         """Whether the name at ``offset``, which has been walked, ends in such a pointer.
 
-        One to what stays leads on to what stays: pointers go backwards.
+        One to what stays leads on to what stays, for pointers go backwards; unless the labels there
+        run on into what moves.
         """
-        wire = self._wire
+        wire, stays = self._wire, self._stays
         while octet := wire[offset]:
             if octet > MAX_LABEL:
-                return self._target(offset) >= self._stays
+                target = self._target(offset)
+                return target >= stays or self._runs_on(target)
             offset += octet + 1
         return False
+
+    def _runs_on(self, offset: int) -> bool:
+        """Whether what is read of the name at ``offset`` does not all stay."""
+        wire, stays = self._wire, self._stays
+        while offset < stays - 1:
+            octet = wire[offset]
+            if octet == 0:
+                return False
+            offset = self._behind_pointers(offset) if octet > MAX_LABEL else offset + octet + 1
+        return offset >= stays or wire[offset] != 0
 
     def _written_out(self, offset: int) -> bytes:
         wire = self._wire

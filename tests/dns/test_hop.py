@@ -14,6 +14,8 @@ from nxdns.dns import packet
 from nxdns.dns.edns import Opt, find_opt
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete, idle_time, to_client, to_upstream
+from nxdns.dns.name import expand_name
+from nxdns.dns.records import MoveError
 from tests.dns.strategies import Built, built
 from tests.dns.wires import options_wire, raw_message, raw_record
 from tests.support.messages import OPT_LENGTH, big_response, make_query, make_response, with_our_opt
@@ -303,6 +305,38 @@ def test_a_broken_opt_of_an_upstream_is_replaced_by_one_without_options(
     bare = raw_message(question=QUESTION, sections=((A,), (), behind))
     assert down(reply, None) == bare
     assert down(reply, ASKED_WITHOUT) == with_our_opt(with_options(bare, []))
+
+
+@pytest.mark.parametrize("behind", [(), (A,)], ids=["last", "amid"])
+def test_a_name_that_runs_on_into_the_opt_cannot_stay_without_it(behind: tuple[bytes, ...]) -> None:
+    """A pointer to octets that are no name, but read as one end within the OPT."""
+    at = 12 + len(QUESTION)
+    stray = raw_record(0x0B00, owner=b"\0", rclass=0, ttl=0)  # its type, read as a label: 11 octets
+    pointing = raw_record(1, owner=(0xC000 | at + 1).to_bytes(2, "big"), rdata=bytes(4))
+    long = raw_record(0x1900, owner=b"\0", rclass=0, ttl=0)  # 25 octets: past the next record
+    opt = raw_record(41, rclass=1232, rdata=options_wire([PADDING]))
+    readable = raw_message(question=QUESTION, sections=((stray, pointing), (), (opt, *behind)))
+    running_on = raw_message(question=QUESTION, sections=((long, pointing), (), (opt, *behind)))
+    packet.parse(readable)
+    packet.parse(running_on)
+    for client in (None, ASKED_WITHOUT):
+        packet.parse(down(readable, client))
+        with pytest.raises(MoveError):
+            down(running_on, client)
+
+
+def test_a_name_behind_the_opt_whose_labels_begin_before_it_and_run_on_is_written_out() -> None:
+    at = 12 + len(QUESTION)
+    # 25 octets from the second of its own: its label ends within the OPT.
+    long = raw_record(0x1900, owner=b"\0", rclass=0, ttl=0)
+    opt = raw_record(41, rclass=1232, rdata=options_wire([PADDING]))
+    pointing = raw_record(1, owner=(0xC000 | at + 1).to_bytes(2, "big"), rdata=bytes(4))
+    reply = raw_message(question=QUESTION, sections=((long,), (), (opt, pointing)))
+    name = expand_name(reply, at + 1)
+    assert len(name) > 25
+    moved = raw_record(1, owner=name, rdata=bytes(4))
+    bare = raw_message(question=QUESTION, sections=((long,), (), (moved,)))
+    assert down(reply, None) == bare
 
 
 # Lengths.

@@ -19,7 +19,7 @@ def target(data: bytes) -> None:
 
 
 def _messages(stream: bytes, size: int) -> tuple[list[bytes], bool, int]:
-    """Those of ``stream``, fed ``size`` bytes at a time; whether an empty one ended it; the rest."""
+    """Those of ``stream``, fed by ``size`` bytes; whether an empty one ended it; what is left."""
     unframer = Unframer()
     messages = []
     for start in range(0, len(stream), size):
