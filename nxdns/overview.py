@@ -29,6 +29,7 @@ from nxdns.snapshots import (
 )
 from nxdns.storage.database import Episode
 from nxdns.storage.events import EventStore
+from nxdns.units import TURN_SECONDS
 
 _FLIGHT_FIELDS = frozenset(field.name for field in fields(FlightSnapshot))
 _NOT_TOTALS = frozenset({"servfail_phases", "active"})
@@ -93,7 +94,7 @@ class Surface:
         told = [_episode(each) for each in self._store.active()]
         for each in resolved:
             told.append(_episode(each))
-            gevent.sleep(0)  # a flight record takes a millisecond: queries go between
+            gevent.sleep(TURN_SECONDS)  # a flight record takes a millisecond: queries go between
         return tuple(told)
 
     def _handler_snapshot(self) -> HandlerSnapshot:

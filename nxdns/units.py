@@ -3,3 +3,7 @@
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
 MS_PER_SECOND = 1_000
+
+# The shortest sleep in which the event loop looks at its sockets. One of 0 only lets greenlets run
+# that are ready already, and queries that have come wait on.
+TURN_SECONDS = 1e-6

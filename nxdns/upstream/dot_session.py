@@ -17,6 +17,7 @@ from nxdns.dns.hop import idle_time
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
+from nxdns.upstream.attempt import EXPIRED
 from nxdns.upstream.blame import blame
 from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.exchange import FIRST_BYTE, SEND, TLS
@@ -24,7 +25,6 @@ from nxdns.upstream.pipeline import Pipeline
 from nxdns.upstream.rider import Ending, Rider
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalResource
 
-EXPIRED = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
 NOT_RESOLVED = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
 
 Outcome = bytes | Fault | None

@@ -17,6 +17,7 @@ from nxdns.snapshots import (
     Overview,
     UpstreamSnapshot,
 )
+from nxdns.units import TURN_SECONDS
 from nxdns.web.advice import Flights, Note, advise
 from nxdns.web.source import Source
 
@@ -73,7 +74,7 @@ class Api:
         """Everything that the page shows all the time."""
         with self._turn:
             seen, flights = self._look()
-            gevent.sleep(0)
+            gevent.sleep(TURN_SECONDS)
             notes = advise(seen, flights)
             return _encode(_overview(seen, self._troubles(), notes))
 
@@ -100,10 +101,10 @@ def _with_records(fields: _Json, name: str, records: Iterable[FlightSnapshot]) -
     for number, record in enumerate(records, start=1):
         pieces.append([_encode(_record(record))])
         if number % _RECORDS_A_TURN == 0:
-            gevent.sleep(0)
+            gevent.sleep(TURN_SECONDS)
     yield from _array(name, pieces)
     yield b"}"
-    gevent.sleep(0)
+    gevent.sleep(TURN_SECONDS)
 
 
 def _encode(value: _Json) -> bytes:

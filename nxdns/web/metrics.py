@@ -14,14 +14,12 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from nxdns.snapshots import HttpSnapshot
+from nxdns.units import TURN_SECONDS
 from nxdns.web import all_series
 from nxdns.web.source import Source
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-# Long enough for the event loop to look at its sockets, which a sleep of 0 need not.
-_PAUSE_SECONDS = 1e-6
 
 
 class Metrics:
@@ -59,7 +57,7 @@ class _Everything(Collector):
         for family in all_series.families(self._source.overview(), self._http()):
             yield family
             # All in one go would hold a small machine's queries up for tens of milliseconds.
-            gevent.sleep(_PAUSE_SECONDS)
+            gevent.sleep(TURN_SECONDS)
 
 
 def _prefers(accept: str, first: str, second: str) -> bool:
