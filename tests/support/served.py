@@ -26,6 +26,7 @@ _REQUIRED = "NXDNS_CLIENTS_REQUIRED"
 # What there is upstream. An answer of MANY is of more than 3 kB in either family: no client
 # takes it in a datagram unless it is told to.
 HOST, MANY, TEXT, UNKNOWN = "host.test", "many.test", "text.test", "unknown.test"
+FAILING = "failing.test"  # SERVFAIL
 IPV4 = {HOST: {"192.0.2.1"}, MANY: {f"198.51.100.{n}" for n in range(1, 221)}}
 IPV6 = {HOST: {"2001:db8::1"}, MANY: {f"2001:db8:1::{n:x}" for n in range(1, 221)}}
 STRINGS = [f"{n:04}" + "x" * 246 for n in range(12)]  # 3 kB
@@ -47,7 +48,9 @@ def _upstream(query: bytes) -> bytes:
             dns.rrset.from_text(question.name, 300, "IN", question.rdtype, *sorted(rdatas))
         )
     else:
-        if name not in (HOST, MANY, TEXT):
+        if name == FAILING:
+            reply.set_rcode(dns.rcode.SERVFAIL)
+        elif name not in (HOST, MANY, TEXT):
             reply.set_rcode(dns.rcode.NXDOMAIN)
         reply.authority.append(dns.rrset.from_text("test.", 60, "IN", "SOA", _SOA))
     return reply.to_wire(max_size=65535)
