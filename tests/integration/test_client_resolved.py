@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -81,9 +82,9 @@ class Asking:
     at_length: Callable[[], AbstractContextManager[None]]
 
 
-@pytest.fixture(scope="module", params=["same machine", "neighbour"])
+@pytest.fixture(params=["same machine", "neighbour"])
 def asking(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, household: Household
+    request: pytest.FixtureRequest, tmp_path: Path, household: Household
 ) -> Iterator[Asking]:
     served = household.served
     # Over loopback it takes datagrams of 64 kB, over a cable what goes into one frame.
@@ -91,7 +92,7 @@ def asking(
         "same machine": (household.ours, "127.0.0.1", served.over_udp),
         "neighbour": (household.neighbour, _OURS, served.over_tcp),
     }[request.param]
-    with resolved(tmp_path_factory.mktemp("resolved"), where, f"{server}:{served.port}") as by:
+    with resolved(tmp_path, where, f"{server}:{served.port}") as by:
         yield Asking(by, served, at_length)
 
 
