@@ -1,4 +1,4 @@
-"""systemd-resolved as a client, for glibc and dig behind it: see test_clients.py.
+"""systemd-resolved as a client, for glibc and dig behind it. What others get: test_clients.py.
 
 What it thinks that we can is worth as much as its answers. Where a server seems not to understand
 EDNS, or to lose datagrams, it asks that one without EDNS or over TCP alone for minutes.
@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.authority import Authority, Issued
 from tests.support.namespaces import Network, ip, link, network
+from tests.support.process import child, config_file
 from tests.support.resolved import Resolved, resolved
 from tests.support.served import (
     FAILING,
@@ -132,3 +133,17 @@ def test_a_failure_upstream_is_not_held_against_us(asking: Asking) -> None:
     with asking.by.trusting() as told:
         assert asking.by.getent(HOST) == IPV4[HOST] | IPV6[HOST]
     assert told.levels == {"UDP+EDNS0"}
+
+
+def test_who_wants_its_port_is_told_that_it_has_it(household: Household, tmp_path: Path) -> None:
+    asked = config_file(
+        tmp_path, 'url = "tls://127.0.0.1:853"', extra='[server]\nlisten = ["0.0.0.0:53"]\n'
+    )
+    inside = ["nsenter", f"--net={household.ours.path}"]
+    with (
+        resolved(tmp_path, household.ours, f"127.0.0.1:{household.served.port}") as holder,
+        child("serve", "--config", asked, inside=inside) as wants,
+    ):
+        ended = wants.wait()
+    assert ended.status == 1
+    assert f"is in use by systemd-resolved (pid {holder.pid}); to free it" in ended.stderr

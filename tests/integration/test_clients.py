@@ -1,7 +1,7 @@
 """The resolvers that people have, asking the real process: each must get what the upstream said.
 
 What one of them needs and does not find skips its tests, or fails them where
-NXDNS_CLIENTS_REQUIRED is set.
+NXDNS_CLIENTS_REQUIRED is set. systemd-resolved is in test_client_resolved.py.
 """
 
 import json

@@ -64,6 +64,10 @@ class Resolved:
         self._inside = ["nsenter", f"--net={where.path}", f"--mount=/proc/{process.pid}/ns/mnt"]
         self._marks = 0
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, *command: str) -> Any:
         """Run a command to its end where resolved is what /etc/resolv.conf names."""
         return subprocess.run(
