@@ -1,154 +1,45 @@
 """The resolvers that people have, asking the real process: each must get what the upstream said.
 
 What one of them needs and does not find skips its tests, or fails them where
-NXDNS_CLIENTS_REQUIRED is set.
+NXDNS_CLIENTS_REQUIRED is set. systemd-resolved is in test_client_resolved.py.
 """
 
 import json
-import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import dns.message
-import dns.rcode
-import dns.rdatatype
-import dns.rrset
 import pytest
-from gevent import Timeout, socket, subprocess
 
-from tests.support.authority import NAME, Authority, Issued
-from tests.support.exposition import Scrape
-from tests.support.namespaces import Network, network
-from tests.support.process import child, config_file
-from tests.support.tls_peer import TlsPeer, answer_all
+from tests.support.authority import Authority, Issued
+from tests.support.namespaces import network
+from tests.support.served import (
+    HOST,
+    IPV4,
+    IPV6,
+    MANY,
+    PATIENCE_SECONDS,
+    STRINGS,
+    TEXT,
+    UNKNOWN,
+    Served,
+    cannot,
+    serving,
+)
 
 pytestmark = pytest.mark.integration
-
-_REQUIRED = "NXDNS_CLIENTS_REQUIRED"
-_PATIENCE_SECONDS = 20
-
-# What there is upstream. An answer of _MANY is of more than 3 kB in either family: no client
-# takes it in a datagram unless it is told to.
-_HOST, _MANY, _TEXT, _UNKNOWN = "host.test", "many.test", "text.test", "unknown.test"
-_IPV4 = {_HOST: {"192.0.2.1"}, _MANY: {f"198.51.100.{n}" for n in range(1, 221)}}
-_IPV6 = {_HOST: {"2001:db8::1"}, _MANY: {f"2001:db8:1::{n:x}" for n in range(1, 221)}}
-_STRINGS = [f"{n:04}" + "x" * 246 for n in range(12)]  # 3 kB
-_SOA = "ns.test. hostmaster.test. 1 3600 600 86400 60"
-
-
-def _upstream(query: bytes) -> bytes:
-    asked = dns.message.from_wire(query)
-    [question] = asked.question
-    name = question.name.to_text(omit_final_dot=True).lower()
-    reply = dns.message.make_response(asked, recursion_available=True)
-    known = {
-        dns.rdatatype.A: _IPV4.get(name, set()),
-        dns.rdatatype.AAAA: _IPV6.get(name, set()),
-        dns.rdatatype.TXT: {" ".join(f'"{each}"' for each in _STRINGS)} if name == _TEXT else set(),
-    }
-    if rdatas := known.get(question.rdtype):
-        reply.answer.append(
-            dns.rrset.from_text(question.name, 300, "IN", question.rdtype, *sorted(rdatas))
-        )
-    else:
-        if name not in (_HOST, _MANY, _TEXT):
-            reply.set_rcode(dns.rcode.NXDOMAIN)
-        reply.authority.append(dns.rrset.from_text("test.", 60, "IN", "SOA", _SOA))
-    return reply.to_wire(max_size=65535)
-
-
-def _cannot(why: str) -> NoReturn:
-    if os.environ.get(_REQUIRED):
-        pytest.fail(why)
-    pytest.skip(why)
-
-
-class Served:
-    """nxdns as a process, and how commands and sockets come to where it is."""
-
-    def __init__(self, port: int, web: str, where: Network | None, inside: list[str]) -> None:
-        self.port = port
-        self._web = web
-        self._where = where
-        self._inside = inside
-
-    def run(self, *command: str) -> Any:
-        """Run a client to its end; its output and status are the test's to judge."""
-        return subprocess.run(
-            [*self._inside, *command],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_SECONDS,
-        )
-
-    def counted(self) -> dict[str, float]:
-        """Answers that were too long for a datagram, and messages that came over TCP."""
-        host, _, port = self._web.removeprefix("http://").strip("/").rpartition(":")
-        # A socket stays in the network that it was made in.
-        with self._where.entered() if self._where else nullcontext():
-            sock = socket.socket()
-        body = b""
-        with Timeout(_PATIENCE_SECONDS), sock:
-            sock.connect((host, int(port)))
-            sock.sendall(f"GET /metrics HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
-            while piece := sock.recv(65536):
-                body += piece
-        scrape = Scrape(body.partition(b"\r\n\r\n")[2])
-        return {
-            "truncated": scrape.value("nxdns_handler_truncated_total"),
-            "tcp": sum(scrape.by("listener", "nxdns_tcp_messages_total").values()),
-        }
-
-    @contextmanager
-    def over_tcp(self) -> Iterator[None]:
-        """What is asked in it is truncated at first, then asked again over TCP."""
-        before = self.counted()
-        yield
-        after = self.counted()
-        assert after["truncated"] > before["truncated"]
-        assert after["tcp"] > before["tcp"]
-
-    @contextmanager
-    def over_udp(self) -> Iterator[None]:
-        """What is asked in it is answered in datagrams alone."""
-        before = self.counted()
-        yield
-        assert self.counted() == before
-
-
-@contextmanager
-def _serving(
-    folder: Path, authority: Authority, certificate: Issued, listen: str, where: Network | None
-) -> Iterator[Served]:
-    inside = ["nsenter", f"--net={where.path}"] if where else []
-    with ExitStack() as running:
-        with where.entered() if where else nullcontext():
-            peer = TlsPeer(certificate.openssl_context(), answer_all(_upstream))
-        running.enter_context(peer)
-        file = config_file(
-            folder,
-            f'url = "tls://127.0.0.1:{peer.port}"\ntls_name = "{NAME}"',
-            ca_file=authority.ca_file,
-            extra=f'[server]\nlisten = ["{listen}"]\n[web]\nlisten = "127.0.0.1:0"\n',
-        )
-        process = running.enter_context(child("serve", "--config", file, inside=inside))
-        port = process.listening().port
-        web = process.wait_for_line("web ").removeprefix("web ")
-        yield Served(port, web, where, [*inside, *(_as_resolver(folder) if where else [])])
 
 
 def _as_resolver(folder: Path) -> list[str]:
     """Before a command: the resolver of its C library knows DNS alone, and there us alone."""
     resolv, switch = folder / "resolv.conf", folder / "nsswitch.conf"
     resolv.write_text(
-        f"nameserver 127.0.0.1\noptions timeout:{_PATIENCE_SECONDS} attempts:1\n", encoding="ascii"
+        f"nameserver 127.0.0.1\noptions timeout:{PATIENCE_SECONDS} attempts:1\n", encoding="ascii"
     )
     switch.write_text("hosts: dns\n", encoding="ascii")
     script = (
@@ -165,7 +56,7 @@ def on_any_port(
 ) -> Iterator[Served]:
     """For clients that can be told where to ask."""
     folder = tmp_path_factory.mktemp("any-port")
-    with _serving(folder, authority, certificate, "127.0.0.1:0", None) as served:
+    with serving(folder, authority, certificate, "127.0.0.1:0") as served:
         yield served
 
 
@@ -176,19 +67,19 @@ def as_resolver(
     """For clients that ask where the system's resolv.conf says, on port 53."""
     for program in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(program) is None:
-            _cannot(f"there is no {program}; Debian has it")
+            cannot(f"there is no {program}; Debian has it")
     folder = tmp_path_factory.mktemp("resolver")
     with ExitStack() as namespace:
         try:
             where = namespace.enter_context(network())
         except pytest.skip.Exception as skipped:
-            _cannot(str(skipped))
+            cannot(str(skipped))
         served = namespace.enter_context(
-            _serving(folder, authority, certificate, "127.0.0.1:53", where)
+            serving(folder, authority, certificate, "127.0.0.1:53", where, _as_resolver(folder))
         )
         tried = served.run("true")
         if tried.returncode:
-            _cannot(f"no mounts here: {tried.stderr}")
+            cannot(f"no mounts here: {tried.stderr}")
         yield served
 
 
@@ -208,7 +99,7 @@ class Client:
 
     def served(self, request: pytest.FixtureRequest) -> Served:
         if shutil.which(self.program) is None:
-            _cannot(f"there is no {self.program}; Debian has it")
+            cannot(f"there is no {self.program}; Debian has it")
         served: Served = request.getfixturevalue(self.where)
         return served
 
@@ -339,8 +230,8 @@ def _python() -> Client:
 
 
 _CLIENTS = {
-    "dig": _dig("dig", "+tries=1", f"+timeout={_PATIENCE_SECONDS}"),
-    "kdig": _dig("kdig", "+retry=0", f"+timeout={_PATIENCE_SECONDS}"),
+    "dig": _dig("dig", "+tries=1", f"+timeout={PATIENCE_SECONDS}"),
+    "kdig": _dig("kdig", "+retry=0", f"+timeout={PATIENCE_SECONDS}"),
     "drill": _drill(),
     "glibc": _getent(),
     "Python": _python(),
@@ -359,7 +250,7 @@ def test_a_client_gets_the_addresses_of_both_families(
 ) -> None:
     served = client.served(request)
     with served.over_udp():
-        assert client.addresses(served, _HOST) == _IPV4[_HOST] | _IPV6[_HOST]
+        assert client.addresses(served, HOST) == IPV4[HOST] | IPV6[HOST]
 
 
 @_EVERY
@@ -368,7 +259,7 @@ def test_a_client_comes_again_over_tcp_for_more_than_it_takes_in_a_datagram(
 ) -> None:
     served = client.served(request)
     with served.over_tcp():
-        assert client.addresses(served, _MANY) == _IPV4[_MANY] | _IPV6[_MANY]
+        assert client.addresses(served, MANY) == IPV4[MANY] | IPV6[MANY]
 
 
 @_only("dig", "kdig", "drill", "Node")
@@ -378,7 +269,7 @@ def test_a_client_gets_a_text_of_3_kb_whole(client: Client, request: pytest.Fixt
     # drill would ask for 4096 octets before it tries TCP; Node takes what it always does.
     payload = None if client is _CLIENTS["Node"] else 1232
     with served.over_tcp():
-        assert client.text(served, _TEXT, payload) == _STRINGS
+        assert client.text(served, TEXT, payload) == STRINGS
 
 
 @_only("dig", "kdig", "drill")
@@ -388,7 +279,7 @@ def test_a_client_that_takes_4096_octets_gets_3_kb_in_one_datagram(
     served = client.served(request)
     assert client.text
     with served.over_udp():
-        assert client.text(served, _TEXT, 4096) == _STRINGS
+        assert client.text(served, TEXT, 4096) == STRINGS
 
 
 @_EVERY
@@ -396,5 +287,5 @@ def test_a_client_is_told_that_there_is_no_such_name(
     client: Client, request: pytest.FixtureRequest
 ) -> None:
     served = client.served(request)
-    assert client.is_unknown(served, _UNKNOWN)
-    assert not client.is_unknown(served, _HOST)
+    assert client.is_unknown(served, UNKNOWN)
+    assert not client.is_unknown(served, HOST)

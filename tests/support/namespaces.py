@@ -54,10 +54,11 @@ def network() -> Iterator[Network]:
         os.close(before)
 
 
-def ip(*arguments: str) -> None:
-    """The command, in the network of this thread."""
+def ip(*arguments: str) -> str:
+    """What the command prints, in the network of this thread."""
     done = subprocess.run(["ip", *arguments], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+    return str(done.stdout.decode())
 
 
 def link(one: Network, other: Network, name: str) -> None:
