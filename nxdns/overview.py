@@ -11,6 +11,7 @@ from typing import Any
 import gevent
 
 from nxdns import __version__
+from nxdns.counters import counter_names
 from nxdns.owner import Owner
 from nxdns.platform.kernel_drops import datagrams_dropped
 from nxdns.reloads import Reloads
@@ -111,7 +112,7 @@ class Surface:
 
 def _totals(stats: object) -> dict[str, int]:
     """Every counter of a ``…Stats``."""
-    names: tuple[str, ...] = type(stats).__slots__  # type: ignore[attr-defined]
+    names = counter_names(type(stats))
     return {name: getattr(stats, name) for name in names if name not in _NOT_TOTALS}
 
 

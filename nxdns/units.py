@@ -1,9 +1,11 @@
 """Units of time. Inside, it is integer nanoseconds; gevent takes seconds, people give ms."""
 
-NS_PER_MS = 1_000_000
-NS_PER_SECOND = 1_000_000_000
-MS_PER_SECOND = 1_000
+from typing import Final
+
+NS_PER_MS: Final = 1_000_000
+NS_PER_SECOND: Final = 1_000_000_000
+MS_PER_SECOND: Final = 1_000
 
 # The shortest sleep in which the event loop looks at its sockets. One of 0 only lets greenlets run
 # that are ready already, and queries that have come wait on.
-TURN_SECONDS = 1e-6
+TURN_SECONDS: Final = 1e-6

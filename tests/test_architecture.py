@@ -32,8 +32,9 @@ LAYERS: dict[str, set[str]] = {
     "config": {"dns", "platform", "upstream", "storage", "server", "snapshots"},
     "owner": {"upstream"},
     "upstreams": {"platform", "upstream", "config"},
+    "counters": set(),
     "reloads": {"snapshots"},
-    "overview": {"platform", "owner", "reloads", "server", "storage", "snapshots"},
+    "overview": {"counters", "platform", "owner", "reloads", "server", "storage", "snapshots"},
 }
 """What the modules of each folder may import of ours, besides their own folder."""
 

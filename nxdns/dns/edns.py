@@ -1,19 +1,21 @@
 """EDNS(0): the OPT record and what a client may be sent over UDP (RFC 6891)."""
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from nxdns.dns.packet import Packet, Record, unpack_record
 
-MAX_DATAGRAM = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
-MIN_PAYLOAD = 512  # RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
-CLIENT_SUBNET = 8  # RFC 7871 §6
-KEEPALIVE = 11  # RFC 7828 §3.1
-PADDING = 12  # RFC 7830 §3
-EXTENDED_ERROR = 15  # RFC 8914 §2
+MAX_DATAGRAM: Final = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
+# RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
+MIN_PAYLOAD: Final = 512
+CLIENT_SUBNET: Final = 8  # RFC 7871 §6
+KEEPALIVE: Final = 11  # RFC 7828 §3.1
+PADDING: Final = 12  # RFC 7830 §3
+EXTENDED_ERROR: Final = 15  # RFC 8914 §2
 
-OPT_LENGTH = 11  # of one without options: the root, TYPE, CLASS, TTL, RDLENGTH
-OPTION_HEAD = 4  # OPTION-CODE and OPTION-LENGTH, two octets each
-DO = 0x8000  # RFC 3225 §3: the first of the 16 flag bits in the OPT's TTL
+OPT_LENGTH: Final = 11  # of one without options: the root, TYPE, CLASS, TTL, RDLENGTH
+OPTION_HEAD: Final = 4  # OPTION-CODE and OPTION-LENGTH, two octets each
+DO: Final = 0x8000  # RFC 3225 §3: the first of the 16 flag bits in the OPT's TTL
 
 
 Option = tuple[int, bytes]

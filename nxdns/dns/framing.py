@@ -3,8 +3,10 @@
 Used by the TCP listener, the DoT leaf, the loopback upstream and the tests of all three.
 """
 
-MAX_MESSAGE = 65535  # what the 16-bit prefix can say
-PREFIX_LENGTH = 2
+from typing import Final
+
+MAX_MESSAGE: Final = 65535  # what the 16-bit prefix can say
+PREFIX_LENGTH: Final = 2
 
 
 class EmptyFrame(ValueError):

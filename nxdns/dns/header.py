@@ -1,22 +1,23 @@
 """The twelve bytes every DNS message begins with (RFC 1035 §4.1.1), and the errors of a walk."""
 
 import struct
+from typing import Final
 
-HEADER_LENGTH = 12  # RFC 1035 §4.1.1: ID, flags and four counts of two octets each
+HEADER_LENGTH: Final = 12  # RFC 1035 §4.1.1: ID, flags and four counts of two octets each
 
-QR = 0x8000
-AA = 0x0400
-TC = 0x0200
-RD = 0x0100
-RA = 0x0080
-AD = 0x0020
-CD = 0x0010
-OPCODE_SHIFT = 11
-OPCODE_MASK = 0x7800
-RCODE_MASK = 0x000F
+QR: Final = 0x8000
+AA: Final = 0x0400
+TC: Final = 0x0200
+RD: Final = 0x0100
+RA: Final = 0x0080
+AD: Final = 0x0020
+CD: Final = 0x0010
+OPCODE_SHIFT: Final = 11
+OPCODE_MASK: Final = 0x7800
+RCODE_MASK: Final = 0x000F
 
-unpack_header = struct.Struct("!HHHHHH").unpack_from
-pack_header = struct.Struct("!HHHHHH").pack
+unpack_header: Final = struct.Struct("!HHHHHH").unpack_from
+pack_header: Final = struct.Struct("!HHHHHH").pack
 
 
 class WalkError(ValueError):

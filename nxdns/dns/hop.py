@@ -9,6 +9,8 @@ and never cross. Whatever is outside the OPT passes byte for byte.
 Ours is the last record. What stood behind the other one moves up, see :mod:`nxdns.dns.records`.
 """
 
+from typing import Final
+
 from dns.rcode import Rcode
 
 from nxdns.dns.edns import (
@@ -28,23 +30,24 @@ from nxdns.dns.name import NameLengths
 from nxdns.dns.packet import RECORD_FIXED, Packet, parse
 from nxdns.dns.records import MoveError, Mover, records_of
 
-PADDING_BLOCK = 128  # RFC 8467 §4.1, for queries
+PADDING_BLOCK: Final = 128  # RFC 8467 §4.1, for queries
 
-_COUNTS = 4  # offset of QDCOUNT in the header
-_ARCOUNT = 10
-_ONE_QUESTION_ONE_ADDITIONAL = bytes([0, 1, 0, 0, 0, 0, 0, 1])
-_ASK_FOR_KEEPALIVE = bytes([0, KEEPALIVE, 0, 0])  # RFC 7828 §3.2.1: of a client, without a time
-_KEEPALIVE_LENGTH = 2  # octets of a server's: units of 100 ms (RFC 7828 §3.1)
-_SERVFAIL = int(Rcode.SERVFAIL)
+_COUNTS: Final = 4  # offset of QDCOUNT in the header
+_ARCOUNT: Final = 10
+_ONE_QUESTION_ONE_ADDITIONAL: Final = bytes([0, 1, 0, 0, 0, 0, 0, 1])
+# RFC 7828 §3.2.1: of a client, without a time
+_ASK_FOR_KEEPALIVE: Final = bytes([0, KEEPALIVE, 0, 0])
+_KEEPALIVE_LENGTH: Final = 2  # octets of a server's: units of 100 ms (RFC 7828 §3.1)
+_SERVFAIL: Final = int(Rcode.SERVFAIL)
 
-_OPT_WITHOUT_DO = encode_opt()
-_OPT_WITH_DO = encode_opt(dnssec_ok=True)
-_OPTS = frozenset({_OPT_WITHOUT_DO, _OPT_WITH_DO})
-_RDLENGTH = OPT_LENGTH - 2  # offset in an OPT
+_OPT_WITHOUT_DO: Final = encode_opt()
+_OPT_WITH_DO: Final = encode_opt(dnssec_ok=True)
+_OPTS: Final = frozenset({_OPT_WITHOUT_DO, _OPT_WITH_DO})
+_RDLENGTH: Final = OPT_LENGTH - 2  # offset in an OPT
 
-_SUBNET = frozenset({CLIENT_SUBNET})
-_ERRORS = frozenset({EXTENDED_ERROR})
-_ERRORS_AND_SUBNET = _ERRORS | _SUBNET
+_SUBNET: Final = frozenset({CLIENT_SUBNET})
+_ERRORS: Final = frozenset({EXTENDED_ERROR})
+_ERRORS_AND_SUBNET: Final = _ERRORS | _SUBNET
 
 
 def to_upstream(asked: Packet, opt: Opt | None) -> bytes:

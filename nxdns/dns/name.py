@@ -4,11 +4,13 @@ A compression pointer must point strictly backwards: before the name it ends, an
 one before the place it was reached at. So a loop cannot be written, only refused.
 """
 
+from typing import Final
+
 from nxdns.dns.header import Truncated, WalkError
 
-MAX_NAME = 255  # RFC 1035 §2.3.4, length octets and the root's zero included
-MAX_LABEL = 63  # RFC 1035 §2.3.4; what six bits can say
-POINTER = 0xC0  # RFC 1035 §4.1.4: the two high bits of a pointer; 01 and 10 are not in use
+MAX_NAME: Final = 255  # RFC 1035 §2.3.4, length octets and the root's zero included
+MAX_LABEL: Final = 63  # RFC 1035 §2.3.4; what six bits can say
+POINTER: Final = 0xC0  # RFC 1035 §4.1.4: the two high bits of a pointer; 01 and 10 are not in use
 
 NameLengths = dict[int, tuple[int, int]]
 """What is known of the names of one message: by the offset of each label, pointer or root seen,

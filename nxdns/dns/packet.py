@@ -5,16 +5,18 @@ bytes and builds one object.
 """
 
 import struct
+from typing import Final
 
 from nxdns.dns.header import HEADER_LENGTH, Header, Truncated, WalkError, unpack_header
 from nxdns.dns.name import NameLengths, expand_name, skip_name
 from nxdns.dns.question import Question
 
-OPT = 41  # dnspython's RdataType.OPT as a plain integer: an enumeration costs on this path
-RECORD_FIXED = 10  # TYPE, CLASS, TTL and RDLENGTH behind the owner name
-_FIRST_QUESTION_POINTER = 0xC0  # with HEADER_LENGTH in the second octet: the usual owner name
+OPT: Final = 41  # dnspython's RdataType.OPT as a plain integer: an enumeration costs on this path
+RECORD_FIXED: Final = 10  # TYPE, CLASS, TTL and RDLENGTH behind the owner name
+# The usual owner name, with HEADER_LENGTH in the second octet.
+_FIRST_QUESTION_POINTER: Final = 0xC0
 
-unpack_record = struct.Struct("!HHIH").unpack_from
+unpack_record: Final = struct.Struct("!HHIH").unpack_from
 
 
 class Record:
@@ -24,7 +26,8 @@ class Record:
 
     def __init__(self, wire: bytes, start: int, fixed: int) -> None:
         """``start`` is the offset of the owner name, ``fixed`` that of TYPE."""
-        self.rtype, self.rclass, self.ttl, length = unpack_record(wire, fixed)
+        fields: tuple[int, int, int, int] = unpack_record(wire, fixed)
+        self.rtype, self.rclass, self.ttl, length = fields
         self.root_owner = wire[start] == 0 or expand_name(wire, start) == b"\0"
         self.rdata = wire[fixed + RECORD_FIXED : fixed + RECORD_FIXED + length]
 
@@ -42,17 +45,21 @@ class Packet(Header):
         "wire",
     )
 
-    wire: bytes
-    known_names: NameLengths
-    """What the walk has learnt of names that are pointed at, but for the first question's."""
-    question_end: int
-    """Offset behind the first question; that of the header's end when there is none."""
-    opt_count: int
-    """OPT records in all sections; ``opt_start`` and ``opt_fixed`` are offsets in the first."""
-    opt_start: int
-    opt_fixed: int
-    opt_misplaced: bool
-    """Whether an OPT record stands outside the additional section (RFC 6891 §6.1.1)."""
+    def __init__(self, wire: bytes) -> None:
+        """Read the header of ``wire``, which has one; :func:`parse` walks the rest."""
+        fields: tuple[int, int, int, int, int, int] = unpack_header(wire)
+        self.id, self.flags, self.qdcount, self.ancount, self.nscount, self.arcount = fields
+        self.wire = wire
+        #: What the walk has learnt of names that are pointed at, but for the first question's.
+        self.known_names: NameLengths = {}
+        #: Offset behind the first question; that of the header's end when there is none.
+        self.question_end = HEADER_LENGTH
+        #: OPT records in all sections; ``opt_start`` and ``opt_fixed`` are offsets in the first.
+        self.opt_count = 0
+        self.opt_start = 0
+        self.opt_fixed = 0
+        #: Whether an OPT record stands outside the additional section (RFC 6891 §6.1.1).
+        self.opt_misplaced = False
 
     def question(self) -> Question:
         """The first question. Only to be called when QDCOUNT is not 0."""
@@ -74,18 +81,11 @@ def parse(wire: bytes) -> Packet:
     size = len(wire)
     if size < HEADER_LENGTH:
         raise Truncated(f"a header has {HEADER_LENGTH} bytes, not {size}")
-    packet = Packet.__new__(Packet)
-    packet.id, packet.flags, qdcount, ancount, nscount, arcount = unpack_header(wire)
-    packet.qdcount, packet.ancount = qdcount, ancount
-    packet.nscount, packet.arcount = nscount, arcount
-    packet.wire = wire
-    packet.opt_count = packet.opt_start = packet.opt_fixed = 0
-    packet.opt_misplaced = False
-    known: NameLengths = {}
-    packet.known_names = known
+    packet = Packet(wire)
+    known = packet.known_names
+    qdcount = packet.qdcount
 
     offset = HEADER_LENGTH
-    packet.question_end = offset
     for index in range(qdcount):
         offset = skip_name(wire, offset, known) + 4
         if offset > size:
@@ -93,10 +93,10 @@ def parse(wire: bytes) -> Packet:
         if index == 0:
             packet.question_end = offset
 
-    first_additional = ancount + nscount
+    first_additional = packet.ancount + packet.nscount
     named = qdcount > 0
     try:
-        for index in range(first_additional + arcount):
+        for index in range(first_additional + packet.arcount):
             start = offset
             octet = wire[offset]
             if octet == 0:

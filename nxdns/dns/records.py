@@ -5,6 +5,7 @@ for byte, and of any other the names are written out (RFC 1035 §4.1.4).
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from dns.rdatatype import RdataType
 
@@ -14,7 +15,7 @@ from nxdns.dns.packet import OPT, RECORD_FIXED, Packet
 
 # Octets before the first name in RDATA, and the names: the types that RFC 3597 §4 wants to be
 # decompressed. Other types' names must not be compressed, so that nobody needs to look for them.
-_NAMES: dict[int, tuple[int, int]] = {
+_NAMES: Final[dict[int, tuple[int, int]]] = {
     RdataType.NS: (0, 1),
     RdataType.MD: (0, 1),
     RdataType.MF: (0, 1),
@@ -35,8 +36,8 @@ _NAMES: dict[int, tuple[int, int]] = {
     RdataType.NAPTR: (4, 1),  # and three character strings before it
     RdataType.SRV: (6, 1),
 }
-_NAPTR = int(RdataType.NAPTR)
-_NAPTR_STRINGS = 3  # FLAGS, SERVICES, REGEXP (RFC 3403 §4.1)
+_NAPTR: Final = int(RdataType.NAPTR)
+_NAPTR_STRINGS: Final = 3  # FLAGS, SERVICES, REGEXP (RFC 3403 §4.1)
 
 
 class MoveError(ValueError):

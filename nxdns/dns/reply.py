@@ -1,13 +1,14 @@
 """Replies of our own making to a query (RFC 1035 §4.1.1, RFC 6891 §6.1.1)."""
 
 import struct
+from typing import Final
 
 from nxdns.dns.edns import Opt, encode_opt
 from nxdns.dns.header import OPCODE_MASK, QR, RA, RCODE_MASK, RD, TC, Header, pack_header
 
-QUESTION_OWNER = b"\xc0\x0c"  # a pointer to the first question's name, behind the header
+QUESTION_OWNER: Final = b"\xc0\x0c"  # a pointer to the first question's name, behind the header
 
-_pack_record = struct.Struct("!HHIH").pack
+_pack_record: Final = struct.Struct("!HHIH").pack
 
 
 class ResponseBuilder:

@@ -6,20 +6,22 @@ at once is kept, and leaves when it can.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import gevent
 from OpenSSL import SSL
 
-from nxdns.platform.tls_stream import TlsStream, TlsTruncated
+from nxdns.platform.tls_errors import TlsTruncated
+from nxdns.platform.tls_stream import TlsStream
 
 # Every answer that has arrived, in one read: those to all that a session carries, of usual size.
-_CIPHERTEXT = 65536
+_CIPHERTEXT: Final = 65536
 
 # What a peer can have sent before it hung up, in such reads; one that goes on sending ends here.
-_LAST_READS = 16
+_LAST_READS: Final = 16
 
-_READABLE, _WRITABLE = 1, 2  # libev's EV_READ and EV_WRITE
+_READABLE: Final = 1  # libev's EV_READ
+_WRITABLE: Final = 2  # and EV_WRITE
 
 
 class TlsEvents:

@@ -5,17 +5,15 @@ ever touches buffers: every wait is then gevent's, where a Timeout or a kill can
 """
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from OpenSSL import SSL
 
+from nxdns.platform.tls_errors import TlsTruncated
+
 # One TLS record holds at most 16384 bytes of plaintext (RFC 8446 §5.1), 16640 on the wire.
-_PLAINTEXT = 16384
-_CIPHERTEXT = 18432
-
-
-class TlsTruncated(EOFError):
-    """The peer ended the connection without close_notify (RFC 8446 §6.1)."""
+_PLAINTEXT: Final = 16384
+_CIPHERTEXT: Final = 18432
 
 
 class TlsStream:

@@ -25,14 +25,15 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+from typing import Final
 
 Prefix = IPv4Network | IPv6Network
 
-PRIVATE = "private"
-ON_LINK = "on-link"
-DEFAULT = (PRIVATE, ON_LINK)
+PRIVATE: Final = "private"
+ON_LINK: Final = "on-link"
+DEFAULT: Final = (PRIVATE, ON_LINK)
 
-_PRIVATE: tuple[Prefix, ...] = (
+_PRIVATE: Final[tuple[Prefix, ...]] = (
     IPv4Network("127.0.0.0/8"),
     IPv4Network("10.0.0.0/8"),  # RFC 1918
     IPv4Network("172.16.0.0/12"),
@@ -42,14 +43,14 @@ _PRIVATE: tuple[Prefix, ...] = (
     IPv6Network("fe80::/10"),  # RFC 4291
     IPv6Network("fc00::/7"),  # RFC 4193
 )
-_SHARED = IPv4Network("100.64.0.0/10")
+_SHARED: Final = IPv4Network("100.64.0.0/10")
 
 # Clients that are remembered with what was decided of them: a household has few. Whoever asks
 # under ever new addresses makes us decide again, which costs some microseconds, and no memory.
-_REMEMBERED = 1024
+_REMEMBERED: Final = 1024
 
-_MAPPED = IPv6Network("::ffff:0:0/96")  # RFC 4291 §2.5.5.2
-_MAPPED_BITS = 96
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")  # RFC 4291 §2.5.5.2
+_MAPPED_BITS: Final = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +183,4 @@ class _Ranges:
         return index >= 0 and number <= self._last[index]
 
 
-_ONLY_PRIVATE = Allow(Rules.parse([PRIVATE]))
+_ONLY_PRIVATE: Final = Allow(Rules.parse([PRIVATE]))

@@ -1,23 +1,25 @@
 """Why there was no answer, for clients that can tell their owner (RFC 8914)."""
 
+from typing import Final
+
 from greenlet import GreenletExit
 
 from nxdns.dns.edns import EXTENDED_ERROR, encode_options
 from nxdns.upstream.transport import LocalResource, PeerFault
 
-OTHER = 0  # RFC 8914 §4.1
-NO_REACHABLE_AUTHORITY = 22  # RFC 8914 §4.23
-NETWORK_ERROR = 23  # RFC 8914 §4.24
+OTHER: Final = 0  # RFC 8914 §4.1
+NO_REACHABLE_AUTHORITY: Final = 22  # RFC 8914 §4.23
+NETWORK_ERROR: Final = 23  # RFC 8914 §4.24
 
 # So that the reply fits the smallest datagram, with the longest name.
-_MAX_TEXT = 192
+_MAX_TEXT: Final = 192
 
 
 def _option(code: int, text: bytes = b"") -> bytes:
     return encode_options([(EXTENDED_ERROR, code.to_bytes(2, "big") + text)])
 
 
-UNEXPLAINED = _option(OTHER)
+UNEXPLAINED: Final = _option(OTHER)
 
 
 def extended_error(error: PeerFault | LocalResource | GreenletExit) -> bytes:

@@ -26,6 +26,7 @@ does not walk, or whose own OPT is bad, have one if the client sent one.
 
 import enum
 import logging
+from typing import Final
 
 from dns.rcode import Rcode
 from dns.rdatatype import RdataType
@@ -42,12 +43,12 @@ from nxdns.logs.bugs import log_bug_once
 from nxdns.server.extended_error import UNEXPLAINED, extended_error
 from nxdns.upstream.transport import Client, Group, LocalResource, PeerFault, Phase, group
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
-_QR_BYTE = QR >> 8
-_BADVERS = 16  # RFC 6891 §9; its lower four bits are those of NOERROR
+_QR_BYTE: Final = QR >> 8
+_BADVERS: Final = 16  # RFC 6891 §9; its lower four bits are those of NOERROR
 # A zone is no business of a forwarder's clients; an OPT is no type to ask for (RFC 6891 §6.1.1).
-_SPECIAL_TYPES = frozenset({packet.OPT, int(RdataType.AXFR), int(RdataType.IXFR)})
+_SPECIAL_TYPES: Final = frozenset({packet.OPT, int(RdataType.AXFR), int(RdataType.IXFR)})
 
 
 class Transport(enum.Enum):

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import gevent
 from gevent import socket
@@ -19,18 +19,18 @@ from nxdns.server.allow import anybody
 from nxdns.server.handler import Handler, Transport
 from nxdns.server.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 # As many as one upstream carries at once: what is beyond it would only wait for a slot, with a
 # client that may have given up by then. A parked worker costs 8 KiB, so all of them 2 MiB.
-UDP_IN_FLIGHT = 256
+UDP_IN_FLIGHT: Final = 256
 
 # What the kernel keeps for us while we are busy: a small datagram costs it 768 bytes, so its usual
 # 208 KiB hold no more than 270. It grants less than this where net.core.rmem_max says so.
-RECEIVE_BUFFER = 1 << 20
+RECEIVE_BUFFER: Final = 1 << 20
 
-_IP_PKTINFO = 8  # linux/in.h; Python 3.11 does not name it
-_ANCILLARY_SPACE = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with their heads
+_IP_PKTINFO: Final = 8  # linux/in.h; Python 3.11 does not name it
+_ANCILLARY_SPACE: Final = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with their heads
 _FIRST_LINK_LOCAL, _LINK_LOCAL_BITS = 0xFE80, 0xFFC0  # RFC 4291 §2.5.6: fe80::/10
 
 _Ancillary = list[tuple[int, int, bytes]]

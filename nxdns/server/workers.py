@@ -6,7 +6,7 @@ be handed the next job costs it less than one.
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import gevent
 from gevent import Timeout
@@ -16,7 +16,7 @@ from greenlet import getcurrent
 from nxdns.logs.bugs import log_bug_once
 from nxdns.server import stopping
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class Workers:

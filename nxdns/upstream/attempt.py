@@ -1,11 +1,13 @@
 """One bounded attempt at one upstream, and whose time it was that ran out."""
 
+from typing import Final
+
 from gevent import getcurrent
 
 from nxdns.upstream.deadlines import AttemptExpired, Deadlines
 from nxdns.upstream.transport import Cause, Fault, FaultKind, Leaf, LocalKind, LocalResource
 
-EXPIRED = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
+EXPIRED: Final = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
 
 
 def attempt(

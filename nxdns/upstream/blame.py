@@ -19,7 +19,7 @@ from nxdns.dns.framing import EmptyFrame
 from nxdns.dns.header import Truncated, WalkError
 from nxdns.logs.bugs import log_bug_once
 from nxdns.platform.tls_client import CertificateRefused
-from nxdns.platform.tls_stream import TlsTruncated
+from nxdns.platform.tls_errors import TlsTruncated
 from nxdns.upstream.errors import Cause, Fault, FaultKind, LocalKind, LocalResource
 
 _log = logging.getLogger(__name__)

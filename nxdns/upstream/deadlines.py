@@ -5,14 +5,14 @@ costs nothing that could be measured, and is at most ``SWEEP_SECONDS`` late, nev
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import gevent
 from gevent import Timeout
 
 # Late by a fortieth of an attempt's default budget, and well within the 0.2 s by which a reply may
 # overstay the total budget.
-SWEEP_SECONDS = 0.05
+SWEEP_SECONDS: Final = 0.05
 
 
 class AttemptExpired(Timeout):  # type: ignore[misc]  # gevent ships no types

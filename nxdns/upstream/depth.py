@@ -5,15 +5,17 @@ last answer is then thrown off, again and again. It is served as well as it can 
 a session, for as long as it is likely to stay so.
 """
 
+from typing import Final
+
 from nxdns.units import NS_PER_SECOND
 
 # Eight sessions carry 256, more than any household asks at once; that many parked greenlets cost
 # 2 MiB. More on one session would only lose more when it dies.
-PIPELINE_DEPTH = 32
+PIPELINE_DEPTH: Final = 32
 
 # Long enough that the second visit of a burst is not paid for again and again; short enough that a
 # server which was only restarted gets its riders back within the same minute of a user's patience.
-SERIAL_NS = 60 * NS_PER_SECOND
+SERIAL_NS: Final = 60 * NS_PER_SECOND
 
 
 class Depth:

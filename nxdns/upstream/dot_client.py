@@ -7,6 +7,7 @@ rides on, on one fresh dial, silently but for a counter; see :mod:`nxdns.upstrea
 
 import logging
 from time import monotonic_ns
+from typing import Final
 
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
@@ -15,7 +16,7 @@ from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.rider import Rider
 from nxdns.upstream.transport import ExchangeInfo, Fault, LocalKind, LocalResource
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class DotClient:

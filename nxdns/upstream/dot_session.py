@@ -8,7 +8,7 @@ close that arrives meanwhile is found by the next query, as a stale session.
 
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 import gevent
 from greenlet import GreenletExit, getcurrent
@@ -25,7 +25,7 @@ from nxdns.upstream.pipeline import Pipeline
 from nxdns.upstream.rider import Ending, Rider
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalResource
 
-NOT_RESOLVED = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
+NOT_RESOLVED: Final = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
 
 Outcome = bytes | Fault | None
 """What :meth:`DotSession.carry` gives: the response, the fault, or None to ride on."""

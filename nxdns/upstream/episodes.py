@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from nxdns.logs.rarely import Rarely
 from nxdns.upstream import health
@@ -11,9 +11,9 @@ from nxdns.upstream.describe import flight_of, flight_record
 from nxdns.upstream.entry import Entry
 from nxdns.upstream.health import Effect, Tripped
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
-UPSTREAM_EXCHANGE = "upstream_exchange"
+UPSTREAM_EXCHANGE: Final = "upstream_exchange"
 """The code of these episodes."""
 
 

@@ -1,6 +1,7 @@
 """What is known of one exchange with an upstream. Pure."""
 
 import enum
+from typing import Final
 
 
 class Phase(enum.IntEnum):
@@ -19,7 +20,12 @@ class Phase(enum.IntEnum):
 
 
 # As plain integers: an enumeration's members cost on the path of a query.
-QUEUE, DIAL, TLS, SEND, FIRST_BYTE, REST = (int(phase) for phase in Phase)
+QUEUE: Final = 0
+DIAL: Final = 1
+TLS: Final = 2
+SEND: Final = 3
+FIRST_BYTE: Final = 4
+REST: Final = 5
 
 
 class ExchangeInfo:

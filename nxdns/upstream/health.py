@@ -13,14 +13,15 @@ one failure, however many rode on it, and an A and an AAAA of one dead name are.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nxdns.units import NS_PER_MS
 from nxdns.upstream.errors import Fault
 
-WINDOW = 32  # outcomes remembered: a screen's strip, and an hour of a quiet household
-_WINDOW_MASK = (1 << WINDOW) - 1
-_MAX_SHIFT = 20  # 2**20 times any base is beyond any sensible maximum; more only grows the number
+WINDOW: Final = 32  # outcomes remembered: a screen's strip, and an hour of a quiet household
+_WINDOW_MASK: Final = (1 << WINDOW) - 1
+# 2**20 times any base is beyond any sensible maximum; more only grows the number.
+_MAX_SHIFT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Tripped(NamedTuple):
     fault: Fault
 
 
-CLEAR = Clear()
+CLEAR: Final = Clear()
 
 
 class Effect(NamedTuple):

@@ -1,15 +1,16 @@
 """A histogram of durations made of plain integers: counting costs one search and two additions."""
 
 from bisect import bisect_left
+from typing import Final
 
 from nxdns.snapshots import HistogramSnapshot
 from nxdns.units import NS_PER_MS, NS_PER_SECOND
 
 # Fit for DNS: a warm session nearby answers in 5 to 20 ms, a distant one in 100, a handshake takes
 # three round trips; a full attempt is 2 s and the default total budget 5.
-BOUNDS_MS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 250, 500, 1000, 2000, 5000)
-_BOUNDS_NS = tuple(bound * NS_PER_MS for bound in BOUNDS_MS)
-_BOUNDS_SECONDS = tuple(bound / 1000 for bound in BOUNDS_MS)
+BOUNDS_MS: Final = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 250, 500, 1000, 2000, 5000)
+_BOUNDS_NS: Final = tuple(bound * NS_PER_MS for bound in BOUNDS_MS)
+_BOUNDS_SECONDS: Final = tuple(bound / 1000 for bound in BOUNDS_MS)
 
 
 class Histogram:

@@ -5,6 +5,7 @@ counter falls and no backoff is forgotten.
 """
 
 from collections import deque
+from typing import Final
 
 from nxdns.upstream import health
 from nxdns.upstream.errors import Fault
@@ -13,10 +14,10 @@ from nxdns.upstream.histogram import Histogram
 from nxdns.upstream.transport import SessionStats
 
 # The exchanges before a failure: a burst or two, and what a page can show. 64 KiB an upstream.
-FLIGHT_RECORDS = 256
+FLIGHT_RECORDS: Final = 256
 
-_RCODE_MASK = 0x0F
-_RCODES = 16  # what the header's four bits can say (RFC 1035 §4.1.1)
+_RCODE_MASK: Final = 0x0F
+_RCODES: Final = 16  # what the header's four bits can say (RFC 1035 §4.1.1)
 
 Flight = tuple[int, int, int, bool, int, int, int, int, int, int, int, Fault | None, int]
 """One exchange in the flight record: when it ended, slot, when its session was opened, whether

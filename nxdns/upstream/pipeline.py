@@ -13,6 +13,7 @@ not hide a sick upstream: see :meth:`Pipeline.verdicts`.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.units import NS_PER_SECOND
@@ -25,18 +26,18 @@ from nxdns.upstream.validate import validate_response
 
 # A resolver that cannot reach an authority says so after 10 to 30 s, long after we have given up.
 # That is late, and no reason to end the session under others.
-RETIRED_NS = 60 * NS_PER_SECOND
+RETIRED_NS: Final = 60 * NS_PER_SECOND
 
 # Answers remembered, so that one which comes twice is known for what it is. Twice as many at most.
-_ANSWERED = 256
+_ANSWERED: Final = 256
 
-_ID_OCTETS = 2
-_SMALLEST = PREFIX_LENGTH + _ID_OCTETS  # octets of a frame that says whose it is
-_ID_MASK = 0xFFFF
+_ID_OCTETS: Final = 2
+_SMALLEST: Final = PREFIX_LENGTH + _ID_OCTETS  # octets of a frame that says whose it is
+_ID_MASK: Final = 0xFFFF
 
-EMPTY_MESSAGE = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
-WRONG_ID = Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID)
-NO_MESSAGE_ID = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
+EMPTY_MESSAGE: Final = Fault(FaultKind.BAD_RESPONSE, Cause.EMPTY_MESSAGE)
+WRONG_ID: Final = Fault(FaultKind.RESPONSE_MISMATCH, Cause.WRONG_ID)
+NO_MESSAGE_ID: Final = Fault(FaultKind.BAD_RESPONSE, Cause.TRUNCATED)
 
 
 class Pipeline:

@@ -8,7 +8,7 @@ upstream and is recorded against none.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nxdns.snapshots import FlightSnapshot, UpstreamSnapshot
 from nxdns.units import NS_PER_SECOND
@@ -28,7 +28,7 @@ from nxdns.upstream.transport import (
     Tried,
 )
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Whether a failed exchange may be tried once more on a fresh dial. Pure."""
 
 import enum
+from typing import Final
 
 from nxdns.upstream.errors import Cause
 
@@ -15,7 +16,7 @@ class Decision(enum.Enum):
 # What a peer that hung up on an idle session looks like from here. RFC 7858 §3.4 and RFC 9112
 # §9.3 let it do so at any time, so none of these is evidence of ill health. The last one is all
 # that DoH's HTTP library lets us see of the first three.
-LIFECYCLE = frozenset(
+LIFECYCLE: Final = frozenset(
     {
         Cause.END_OF_STREAM,
         Cause.TLS_CONNECTION_TRUNCATED,

@@ -10,6 +10,7 @@ anywhere in nxdns. Here only :meth:`Slots.acquire` waits, and only when there is
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gevent.lock import BoundedSemaphore
 
@@ -20,11 +21,11 @@ from nxdns.upstream.transport import Leaf
 
 # A server that answers one query at a time on each session, as dnsdist and large providers do,
 # clears a burst of thirty names on eight in four waves. They cost us 0.3 MiB, and it nothing.
-DOT_SESSIONS = 8
+DOT_SESSIONS: Final = 8
 
 # HTTP/1.1 carries one exchange a connection, so this many are answered at once: a household's
 # burst of thirty names. A connection of gevent's ssl costs 29 KiB, and is dialled only when needed.
-DOH_CONNECTIONS = 32
+DOH_CONNECTIONS: Final = 32
 
 
 class Slots:

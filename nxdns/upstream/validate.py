@@ -1,12 +1,14 @@
 """Does this response answer that query? Pure."""
 
+from typing import Final
+
 from nxdns.dns import packet
 from nxdns.dns.header import HEADER_LENGTH, QR, Truncated, WalkError
 from nxdns.dns.name import POINTER
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 
-_ONE_QUESTION = bytes([0, 1, 0, 0, 0, 0, 0, 0])  # QDCOUNT, ANCOUNT, NSCOUNT, ARCOUNT
-_ONE_QUESTION_ONE_ADDITIONAL = bytes([0, 1, 0, 0, 0, 0, 0, 1])
+_ONE_QUESTION: Final = bytes([0, 1, 0, 0, 0, 0, 0, 0])  # QDCOUNT, ANCOUNT, NSCOUNT, ARCOUNT
+_ONE_QUESTION_ONE_ADDITIONAL: Final = bytes([0, 1, 0, 0, 0, 0, 0, 1])
 
 
 def validate_response(query: bytes, response: bytes) -> Fault | None:

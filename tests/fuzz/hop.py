@@ -20,14 +20,15 @@ def target(data: bytes) -> None:
     except WalkError:
         return
     idle_time(data)
+    if message.qdcount != 1:  # neither we nor whoever validates a response let it come so far
+        return
     for client in CLIENTS:
         _to_client(message, client)
-    if message.qdcount == 1:
-        try:
-            opt = find_opt(message)
-        except OptError:
-            return
-        _to_upstream(message, opt)
+    try:
+        opt = find_opt(message)
+    except OptError:
+        return
+    _to_upstream(message, opt)
 
 
 def _to_client(message: Packet, client: Opt | None) -> None:

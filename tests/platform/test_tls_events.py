@@ -9,8 +9,8 @@ import pytest
 from gevent import socket
 from OpenSSL import SSL
 
+from nxdns.platform.tls_errors import TlsTruncated
 from nxdns.platform.tls_events import TlsEvents
-from nxdns.platform.tls_stream import TlsTruncated
 from tests.support.leaks import no_descriptor_left
 from tests.support.tls_pair import Pair, ciphertext_of
 from tests.support.waiting import eventually

@@ -16,7 +16,8 @@ from nxdns.dns.framing import Unframer, frame
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_server import LoopbackUpstream, accept_session, server_context
-from nxdns.platform.tls_stream import TlsStream, TlsTruncated
+from nxdns.platform.tls_errors import TlsTruncated
+from nxdns.platform.tls_stream import TlsStream
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.leaks import open_descriptors
 from tests.support.messages import big_response, make_query

@@ -8,7 +8,7 @@ from gevent import socket
 from gevent.event import Event
 from OpenSSL import SSL
 
-from nxdns.platform.tls_stream import TlsTruncated
+from nxdns.platform.tls_errors import TlsTruncated
 from tests.support.tls_pair import Pair, ciphertext_of
 from tests.support.waiting import eventually
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nxdns.counters import counter_names
 from nxdns.server.handler import HandlerStats
 from nxdns.server.tcp_server import TcpStats
 from nxdns.server.udp_server import UdpStats
@@ -27,8 +28,7 @@ NO_TIMES = HistogramSnapshot((0.01, 0.1, 1.0), (0, 0, 0, 0), 0.0)
 
 def _nothing(stats: type) -> dict[str, int]:
     """Each counter of a ``…Stats`` at 0."""
-    slots: tuple[str, ...] = stats.__slots__  # type: ignore[attr-defined]
-    return dict.fromkeys(slots, 0)
+    return dict.fromkeys(counter_names(stats), 0)
 
 
 def upstream_of(index: int = 0, **fields: Any) -> UpstreamSnapshot:

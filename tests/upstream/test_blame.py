@@ -15,7 +15,7 @@ from urllib3 import exceptions as urllib3
 from nxdns.dns.framing import EmptyFrame
 from nxdns.dns.header import Truncated, WalkError
 from nxdns.platform.tls_client import CertificateRefused
-from nxdns.platform.tls_stream import TlsTruncated
+from nxdns.platform.tls_errors import TlsTruncated
 from nxdns.upstream.blame import blame, map_local, refuses_http1
 from nxdns.upstream.errors import Fault, FaultKind
 
