@@ -15,8 +15,8 @@ from OpenSSL import SSL
 from nxdns.dns.framing import Unframer, frame
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
-from nxdns.platform.tls_server import LoopbackUpstream, accept_session, server_context
 from nxdns.platform.tls_errors import TlsTruncated
+from nxdns.platform.tls_server import LoopbackUpstream, accept_session, server_context
 from nxdns.platform.tls_stream import TlsStream
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.leaks import open_descriptors
