@@ -20,8 +20,8 @@ from gevent import Timeout, socket, subprocess
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from nxdns.platform.address import ListenAddress, parse_listen_address
+from nxdns.server.datagrams import UdpStats
 from nxdns.server.handler import HandlerStats
-from nxdns.server.udp_server import UdpStats
 from nxdns.upstream.exchange import ExchangeInfo, Phase
 from nxdns.upstream.histogram import BOUNDS_MS
 from nxdns.upstream.histogram import Histogram as Durations

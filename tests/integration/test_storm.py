@@ -131,7 +131,7 @@ def test_a_storm_behind_an_outage_is_counted_and_over_within_a_second_of_its_end
         clients.stop()
 
         eventually(lambda: app.in_flight == 0)
-        assert not listener.udp._answering
+        assert not listener.udp._datagrams._answering
         assert not app.snapshot()[0].tripped
         assert arrived(listener.udp, listener.tcp) == accounted(
             app.handler, listener.udp, listener.tcp

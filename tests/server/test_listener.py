@@ -9,9 +9,10 @@ from gevent import socket
 
 from nxdns.platform.address import ListenAddress
 from nxdns.server.allow import anybody
+from nxdns.server.datagrams import UDP_IN_FLIGHT
 from nxdns.server.handler import Handler
 from nxdns.server.listener import Listener
-from nxdns.server.udp_server import UDP_IN_FLIGHT, UdpServer
+from nxdns.server.udp_server import UdpServer
 from nxdns.upstream.transport import LocalKind, LocalResource
 from tests.support.fake_clients import (
     LOOPBACK,

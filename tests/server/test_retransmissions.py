@@ -166,7 +166,7 @@ def test_nothing_is_kept_of_what_is_over(handler: Handler) -> None:
             sock.send(make_query(id_=number))
             sock.send(b"")
         eventually(lambda: server.stats.received == 40 and server.in_flight == 0)
-        assert not server._answering
+        assert not server._datagrams._answering
 
 
 def test_a_killed_worker_leaves_its_query_free_to_be_asked_again() -> None:
@@ -176,9 +176,9 @@ def test_a_killed_worker_leaves_its_query_free_to_be_asked_again() -> None:
     with serving(server), udp_asker(server.bound) as sock:
         sock.send(QUERY)
         eventually(lambda: client.waiting == 1)
-        gevent.killall(list(server._workers._pool))
+        gevent.killall(list(server._datagrams.workers._pool))
         settle()
-        assert not server._answering
+        assert not server._datagrams._answering
         assert (client.waiting, server.in_flight, counted(handler.stats)) == (
             0,
             0,
@@ -203,9 +203,9 @@ def test_a_stop_that_kills_leaves_none(begun: bool) -> None:
             eventually(lambda: client.waiting == 5)
         else:
             server.do_read()  # the workers are born, and have not had a turn
-        assert len(server._answering) == 5
-        gevent.killall(list(server._workers._pool))
+        assert len(server._datagrams._answering) == 5
+        gevent.killall(list(server._datagrams.workers._pool))
         server.stop(0)
-    assert not server._answering
+    assert not server._datagrams._answering
     assert client.waiting == 0
     assert arrived(server) == accounted(handler, server) == 5

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nxdns.counters import counter_names
+from nxdns.server.datagrams import UdpStats
 from nxdns.server.handler import HandlerStats
 from nxdns.server.tcp_server import TcpStats
-from nxdns.server.udp_server import UdpStats
 from nxdns.snapshots import (
     EpisodeSnapshot,
     FlightSnapshot,

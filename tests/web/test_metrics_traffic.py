@@ -15,8 +15,8 @@ from nxdns.app import App
 from nxdns.config import Config, ConfigError, load
 from nxdns.counters import counter_names
 from nxdns.dns.framing import frame
+from nxdns.server.datagrams import UdpStats
 from nxdns.server.tcp_server import TcpStats
-from nxdns.server.udp_server import UdpStats
 from nxdns.web.metrics import Metrics
 from tests.cli.ports import refusing_tcp
 from tests.support.authority import NAME, Authority, Issued
