@@ -1,7 +1,13 @@
-"""Packaging. Ranges are what should work; requirements.txt is the set that was tested."""
+"""Packaging. Ranges are what should work; requirements.txt is the set that was tested.
 
+With NXDNS_COMPILE=1 in the environment, the path of a query is compiled by mypyc, from the same
+source; that takes a C compiler and Python's headers. Without, everything is interpreted.
+"""
+
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 from setuptools import find_packages, setup
 
@@ -11,6 +17,44 @@ VERSION = re.search(
 )
 if VERSION is None:
     raise SystemExit("nxdns/__init__.py has no __version__")
+
+COMPILE = os.environ.get("NXDNS_COMPILE", "0") == "1"
+
+# What a query passes. Its classes reach into one another without a lookup only when all of them
+# are compiled together; the rest of nxdns is entered rarely, and gains nothing.
+COMPILED = [
+    *(f"nxdns/dns/{name}.py" for name in ("edns", "framing", "header", "hop", "name", "packet")),
+    *(f"nxdns/dns/{name}.py" for name in ("question", "records", "reply")),
+    *(f"nxdns/platform/{name}.py" for name in ("tls_events", "tls_stream")),
+    *(f"nxdns/server/{name}.py" for name in ("allow", "datagrams", "handler", "workers")),
+    *(f"nxdns/upstream/{name}.py" for name in ("attempt", "deadlines", "depth", "dot_client")),
+    *(f"nxdns/upstream/{name}.py" for name in ("dot_session", "dot_site", "entry", "episodes")),
+    *(f"nxdns/upstream/{name}.py" for name in ("exchange", "health", "histogram", "history")),
+    *(f"nxdns/upstream/{name}.py" for name in ("pipeline", "pool", "retry", "rider", "slots")),
+    *(f"nxdns/upstream/{name}.py" for name in ("validate",)),
+    "nxdns/owner.py",
+]
+
+REQUIRED = [
+    "gevent>=25.4",
+    "dnspython>=2.6",
+    "urllib3>=2.2,<3",
+    "pyOpenSSL>=25.1",
+    "prometheus-client>=0.20",
+    "service-identity>=24.1",
+]
+
+compiled: dict[str, Any] = {}
+if COMPILE:
+    # Not at the top: it is there only when a build has been told what setup_requires says below.
+    try:
+        from mypyc.build import mypycify
+    except ImportError:  # while that is being found out
+        modules = []
+    else:
+        modules = mypycify(COMPILED, group_name="nxdns")
+    # The types of what is imported decide what can be compiled well.
+    compiled = {"ext_modules": modules, "setup_requires": ["mypy[mypyc]==2.4.1", *REQUIRED]}
 
 setup(
     name="nxdns",
@@ -35,17 +79,11 @@ setup(
         ),
     ],
     entry_points={"console_scripts": ["nxdns = nxdns.cli:run"]},
-    install_requires=[
-        "gevent>=25.4",
-        "dnspython>=2.6",
-        "urllib3>=2.2,<3",
-        "pyOpenSSL>=25.1",
-        "prometheus-client>=0.20",
-        "service-identity>=24.1",
-    ],
+    install_requires=REQUIRED,
     extras_require={
         "test": ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "trustme>=1.1"],
         "fuzz": ["atheris>=2.3"],
         "dev": ["ruff==0.17.6", "mypy==2.4.1"],
     },
+    **compiled,
 )

@@ -136,7 +136,7 @@ def test_a_storm_behind_an_outage_is_counted_and_over_within_a_second_of_its_end
         assert arrived(listener.udp, listener.tcp) == accounted(
             app.handler, listener.udp, listener.tcp
         )
-        listener.udp._rarely._end("no slot")  # its minute is over
+        listener.udp._datagrams._rarely._end("no slot")  # its minute is over
         dropped = stats.dropped_no_slot
     lines = [record.getMessage() for record in caplog.records]
     of_drops = [line for line in lines if "dropped" in line]
