@@ -6,6 +6,7 @@ source; that takes a C compiler and Python's headers. Without, everything is int
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,11 @@ REQUIRED = [
 ]
 
 compiled: dict[str, Any] = {}
-if COMPILE:
-    # Not at the top: it is there only when a build has been told what setup_requires says below.
-    try:
-        from mypyc.build import mypycify
-    except ImportError:  # while that is being found out
-        modules = []
-    else:
-        modules = mypycify(COMPILED, group_name="nxdns")
-    # The types of what is imported decide what can be compiled well.
-    compiled = {"ext_modules": modules, "setup_requires": ["mypy[mypyc]==2.4.1", *REQUIRED]}
+# A build first asks what it needs, which build_backend.py answers: for that there is no compiler.
+if COMPILE and "egg_info" not in sys.argv:
+    from mypyc.build import mypycify
+
+    compiled = {"ext_modules": mypycify(COMPILED, group_name="nxdns")}
 
 setup(
     name="nxdns",
