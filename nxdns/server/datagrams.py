@@ -9,7 +9,7 @@ from gevent import socket
 
 from nxdns.dns.edns import MAX_DATAGRAM
 from nxdns.logs.rarely import Rarely
-from nxdns.server.handler import Handler, Transport
+from nxdns.server.handler import Answerer, Transport
 from nxdns.server.workers import Workers
 
 _log: Final = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Datagrams:
     def __init__(
         self,
         sock: Any,
-        handler: Handler,
+        handler: Answerer,
         name: str,
         *,
         max_in_flight: int,

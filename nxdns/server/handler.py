@@ -26,7 +26,7 @@ does not walk, or whose own OPT is bad, have one if the client sent one.
 
 import enum
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from dns.rcode import Rcode
 from dns.rdatatype import RdataType
@@ -89,6 +89,15 @@ class HandlerStats:
         self.truncated = 0
         self.upstream_truncated = 0
         self.cancelled = 0
+
+
+class Answerer(Protocol):
+    """What listeners hand queries to."""
+
+    stats: HandlerStats
+
+    def handle(self, transport: Transport, query: bytes) -> bytes | None:
+        """See :class:`Handler`, of which there is one in a process."""
 
 
 class Handler:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import gevent
 
 from nxdns.platform.address import ListenAddress
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Answerer
 from nxdns.server.tcp_server import TcpServer
 from nxdns.server.udp_server import UdpServer
 
@@ -27,7 +27,7 @@ class Listener:
     def bind(
         cls,
         address: ListenAddress,
-        handler: Handler,
+        handler: Answerer,
         permits: Callable[[str], bool],
         *,
         beside_left: bool = False,

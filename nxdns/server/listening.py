@@ -15,7 +15,7 @@ import gevent
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.bind_errors import bind_reason, is_not_here
 from nxdns.platform.port_holder import in_the_way
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Answerer
 from nxdns.server.listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Listening:
     """All listeners of the process."""
 
     def __init__(
-        self, handler: Handler, on_change: OnChange, permits: Callable[[str], bool]
+        self, handler: Answerer, on_change: OnChange, permits: Callable[[str], bool]
     ) -> None:
         """``on_change`` is not told of what is bound before ``start``. It must not wait.
 

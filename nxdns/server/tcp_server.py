@@ -16,7 +16,7 @@ from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
 from nxdns.server import stopping
 from nxdns.server.allow import anybody
-from nxdns.server.handler import Handler, Transport
+from nxdns.server.handler import Answerer, Transport
 from nxdns.server.tcp_connection import PIPELINED, Connection
 from nxdns.server.tcp_places import Places
 from nxdns.server.tcp_reader import Expired, IdleExpired
@@ -86,7 +86,7 @@ class TcpServer(StreamServer):  # type: ignore[misc]  # gevent ships no types
     def __init__(
         self,
         address: ListenAddress,
-        handler: Handler,
+        handler: Answerer,
         max_connections: int = TCP_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
         permits: Callable[[str], bool] = anybody,

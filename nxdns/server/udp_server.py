@@ -13,7 +13,7 @@ from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import socket_address
 from nxdns.server.allow import anybody
 from nxdns.server.datagrams import IP_PKTINFO, UDP_IN_FLIGHT, Datagrams, UdpStats
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Answerer
 
 # What the kernel keeps for us while we are busy: a small datagram costs it 768 bytes, so its usual
 # 208 KiB hold no more than 270. It grants less than this where net.core.rmem_max says so.
@@ -31,7 +31,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
     def __init__(
         self,
         address: ListenAddress,
-        handler: Handler,
+        handler: Answerer,
         max_in_flight: int = UDP_IN_FLIGHT,
         permits: Callable[[str], bool] = anybody,
         *,

@@ -12,7 +12,7 @@ import pytest
 
 from nxdns.dns import packet
 from nxdns.dns.edns import find_opt
-from nxdns.server.handler import Handler, Transport
+from nxdns.server.handler import Answerer, Handler, Transport
 from nxdns.upstream.transport import (
     Cause,
     Client,
@@ -221,7 +221,7 @@ CLIENTS = [
 ]
 
 
-def assert_answered_or_counted(handler: Handler, query: bytes, transport: Transport) -> None:
+def assert_answered_or_counted(handler: Answerer, query: bytes, transport: Transport) -> None:
     before = accounted(handler)
     reply = handler.handle(transport, query)
     assert accounted(handler) == before + 1, query.hex()

@@ -9,7 +9,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.address import ListenAddress
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Answerer, Handler
 from nxdns.server.udp_server import UdpServer
 from tests.support.fake_clients import (
     LOOPBACK,
@@ -159,7 +159,7 @@ def test_a_query_that_was_dropped_as_all_places_were_taken_may_come_again() -> N
         pytest.param(FixedHandler(bytes(65508)), id="cannot-be-sent"),
     ],
 )
-def test_nothing_is_kept_of_what_is_over(handler: Handler) -> None:
+def test_nothing_is_kept_of_what_is_over(handler: Answerer) -> None:
     server = UdpServer(LOOPBACK, handler)
     with serving(server), udp_asker(server.bound) as sock:
         for number in range(20):

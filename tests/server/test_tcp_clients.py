@@ -10,7 +10,7 @@ import pytest
 from gevent import socket
 
 from nxdns.dns.framing import frame
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Answerer, Handler
 from nxdns.server.tcp_server import TcpServer
 from tests.support.fake_clients import (
     LOOPBACK,
@@ -122,7 +122,7 @@ def test_a_reset_while_the_answer_is_awaited_is_a_connection_error() -> None:
 # finds it there, however slow the machine is.
 
 
-def hasty_server(handler: Handler) -> TcpServer:
+def hasty_server(handler: Answerer) -> TcpServer:
     return TcpServer(LOOPBACK, handler, max_connections=1, idle_seconds=SHORT)
 
 
@@ -226,15 +226,15 @@ def wait_for_an_answer(asker: TcpAsker) -> None:
     asker.send(QUERY)
 
 
-def large_replies() -> Handler:
+def large_replies() -> Answerer:
     return FixedHandler(bytes(65535))
 
 
-def answering() -> Handler:
+def answering() -> Answerer:
     return Handler(EchoingClient())
 
 
-def unanswering() -> Handler:
+def unanswering() -> Answerer:
     return Handler(GatedClient())
 
 

@@ -9,12 +9,11 @@ import pytest
 from gevent.pool import Group
 from greenlet import GreenletExit, getcurrent
 
-from nxdns.server.handler import Handler, Transport
+from nxdns.server.handler import HandlerStats, Transport
 from nxdns.server.tcp_connection import Connection
 from nxdns.server.tcp_server import TcpServer
 from tests.support.fake_clients import (
     LOOPBACK,
-    EchoingClient,
     TcpAsker,
     answer,
     serving,
@@ -50,11 +49,11 @@ class Watched(TcpServer):
             self.readers.remove(getcurrent())
 
 
-class ErraticHandler(Handler):
+class ErraticHandler:
     """Answers soon, late, largely or not at all, and counts how each message ended."""
 
     def __init__(self, chance: random.Random) -> None:
-        super().__init__(EchoingClient())
+        self.stats = HandlerStats()
         self.answering: list[Any] = []
         self.answered = self.dropped = self.killed = 0
         self._chance = chance

@@ -10,7 +10,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.address import ListenAddress
-from nxdns.server.handler import Handler
+from nxdns.server.handler import Handler, HandlerStats, Transport
 from nxdns.server.udp_server import UdpServer
 from tests.support.fake_clients import (
     LOOPBACK,
@@ -252,16 +252,18 @@ def test_a_receive_error_is_counted_and_logged_once_and_ends_nothing(
 
 
 def test_a_handler_that_raises_costs_no_worker(caplog: pytest.LogCaptureFixture) -> None:
-    class RaisingOnce(Handler):
-        raised = False
+    class RaisingOnce:
+        def __init__(self) -> None:
+            self.stats = HandlerStats()
+            self.raised = False
 
-        def handle(self, *query: Any) -> bytes | None:
+        def handle(self, _: Transport, query: bytes) -> bytes | None:
             if not self.raised:
                 self.raised = True
                 raise RuntimeError
-            return super().handle(*query)
+            return answer(query)
 
-    server = UdpServer(LOOPBACK, RaisingOnce(EchoingClient()), max_in_flight=1)
+    server = UdpServer(LOOPBACK, RaisingOnce(), max_in_flight=1)
     with serving(server), udp_asker(server.bound) as sock:
         sock.send(QUERY)
         eventually(lambda: server.stats.received == 1 and server.in_flight == 0)

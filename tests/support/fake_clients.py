@@ -12,7 +12,7 @@ from gevent.event import Event
 from nxdns.dns.framing import Unframer, frame
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import dial, socket_address
-from nxdns.server.handler import Handler, HandlerStats
+from nxdns.server.handler import Answerer, HandlerStats
 from nxdns.server.listener import Listener
 from nxdns.server.tcp_server import TcpServer
 from nxdns.server.udp_server import UdpServer
@@ -81,11 +81,11 @@ class RaisingClient:
         raise self.error.with_traceback(None)  # or it grows with every query
 
 
-class FixedHandler(Handler):
+class FixedHandler:
     """Replies with the same bytes, however many, to whatever comes."""
 
     def __init__(self, reply: bytes) -> None:
-        super().__init__(EchoingClient())
+        self.stats = HandlerStats()
         self._reply = reply
 
     def handle(self, *_: object) -> bytes:
@@ -205,7 +205,7 @@ def arrived(*servers: UdpServer | TcpServer) -> int:
     return sum(s.stats.received if isinstance(s, UdpServer) else s.stats.messages for s in servers)
 
 
-def accounted(handler: Handler, *servers: UdpServer | TcpServer) -> int:
+def accounted(handler: Answerer, *servers: UdpServer | TcpServer) -> int:
     """What became of them, all outcomes together; at rest it equals ``arrived``."""
     stats = handler.stats
     dropped = stats.dropped_malformed + stats.cancelled

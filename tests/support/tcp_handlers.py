@@ -4,15 +4,15 @@ from gevent.event import AsyncResult
 from greenlet import getcurrent
 
 from nxdns.dns.framing import frame
-from nxdns.server.handler import Handler, Transport
-from tests.support.fake_clients import EchoingClient, answer
+from nxdns.server.handler import HandlerStats, Transport
+from tests.support.fake_clients import answer
 
 
-class EchoHandler(Handler):
+class EchoHandler:
     """Replies at once, with ``answer`` of whatever comes."""
 
     def __init__(self) -> None:
-        super().__init__(EchoingClient())
+        self.stats = HandlerStats()
         self.asked: list[bytes] = []
 
     def handle(self, _: Transport, query: bytes) -> bytes | None:
@@ -20,11 +20,11 @@ class EchoHandler(Handler):
         return answer(query)
 
 
-class SteeredHandler(Handler):
+class SteeredHandler:
     """Holds every message until the test answers or drops it, in whatever order."""
 
     def __init__(self) -> None:
-        super().__init__(EchoingClient())
+        self.stats = HandlerStats()
         self.asked: list[bytes] = []
         self.held: dict[bytes, AsyncResult] = {}
         #: Who waits in handle().
