@@ -4,7 +4,8 @@ from typing import Final
 
 from gevent import getcurrent
 
-from nxdns.upstream.deadlines import AttemptExpired, Deadlines
+from nxdns.upstream.deadlines import Deadlines
+from nxdns.upstream.expiry import AttemptExpired
 from nxdns.upstream.transport import Cause, Fault, FaultKind, Leaf, LocalKind, LocalResource
 
 EXPIRED: Final = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)

@@ -8,15 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
-from gevent import Timeout
+
+from nxdns.upstream.expiry import AttemptExpired
 
 # Late by a fortieth of an attempt's default budget, and well within the 0.2 s by which a reply may
 # overstay the total budget.
 SWEEP_SECONDS: Final = 0.05
-
-
-class AttemptExpired(Timeout):  # type: ignore[misc]  # gevent ships no types
-    """Thrown into whoever makes an attempt, when its time is up."""
 
 
 class Deadlines:

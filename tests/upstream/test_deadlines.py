@@ -10,7 +10,8 @@ import pytest
 from gevent import getcurrent
 from gevent.event import Event
 
-from nxdns.upstream.deadlines import SWEEP_SECONDS, AttemptExpired, Deadlines
+from nxdns.upstream.deadlines import SWEEP_SECONDS, Deadlines
+from nxdns.upstream.expiry import AttemptExpired
 from tests.support.fake_leaves import MS, SECOND, ManualClock
 from tests.support.waiting import eventually
 
