@@ -163,8 +163,8 @@ class Handler:
             phase = None if isinstance(error, GreenletExit) else error.phase
             _log.debug("SERVFAIL: %s; phase %s", error, "none" if phase is None else phase.label)
             return self._servfail(asked, opt, phase, extended_error(error))
-        except MoveError as exc:  # an answer that nobody could read, or one that is made for this
-            _log.debug("SERVFAIL: %s", exc)
+        except MoveError as why:  # an answer that nobody could read, or one that is made for this
+            _log.debug("SERVFAIL: %s", why)
             return self._servfail(asked, opt, None, UNEXPLAINED)
         except Timeout:  # somebody else's deadline, passing through
             self.stats.cancelled += 1

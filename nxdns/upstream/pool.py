@@ -94,8 +94,8 @@ class UpstreamPool:
                 except PeerFault as error:  # while it waited for a slot
                     error.tried = self._tried(failed, entry, error.fault.cause)
                     raise
-                except LocalResource as error:
-                    error.tried = self._tried(failed, entry, error.kind.value)
+                except LocalResource as local:
+                    local.tried = self._tried(failed, entry, local.kind.value)
                     raise
                 if isinstance(outcome, bytes):
                     return outcome
