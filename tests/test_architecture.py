@@ -53,6 +53,7 @@ PURE = {
     *(name for name in MODULES if name.startswith("nxdns.dns")),
     "nxdns.platform.address",
     "nxdns.platform.rtnetlink",
+    "nxdns.platform.tls_records",
     "nxdns.server.allow",
     "nxdns.upstream.depth",
     "nxdns.upstream.endpoint",

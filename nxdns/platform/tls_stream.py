@@ -10,26 +10,42 @@ from typing import Any, Final
 from OpenSSL import SSL
 
 from nxdns.platform.tls_errors import TlsTruncated
+from nxdns.platform.tls_records import TlsRecords
 
 # One TLS record holds at most 16384 bytes of plaintext (RFC 8446 §5.1), 16640 on the wire.
 _PLAINTEXT: Final = 16384
 _CIPHERTEXT: Final = 18432
 
+# More records than a read can bring: read until there is no more.
+_ANY: Final = 1 << 16
+
 
 class TlsStream:
     """One connection, client or server. Read by one greenlet at a time, and written by one."""
 
-    __slots__ = ("_drained", "_sock", "connection", "failure")
+    __slots__ = (
+        "_read_record",
+        "_records",
+        "_sock",
+        "_unread",
+        "_write_bio",
+        "connection",
+        "failure",
+    )
 
     def __init__(self, sock: Any, connection: SSL.Connection) -> None:
         """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``."""
         self.connection = connection
+        # Looked up once: pyOpenSSL looks for anything at the socket, too.
+        self._read_record = connection.recv
+        self._write_bio = connection.bio_write
+        self._records = TlsRecords()
         self._sock = sock
         #: What ended the stream behind plaintext that was still good; raised by the next recv.
         self.failure: Exception | None = None
-        #: Whether OpenSSL is known to hold no plaintext. The last read of the handshake may have
-        #: brought some; every later read is drained at once.
-        self._drained = False
+        #: The most records that OpenSSL may hold and not have given yet. The last read of the
+        #: handshake may have brought some; every later read is drained at once.
+        self._unread = _ANY
 
     def handshake(self) -> None:
         """Complete the handshake. Raises TlsTruncated, SSL.Error, OSError."""
@@ -76,7 +92,7 @@ class TlsStream:
         of the stream behind good plaintext is kept in ``failure``. Raises as ``recv``.
         """
         if ciphertext:
-            self.connection.bio_write(ciphertext)
+            self._take(ciphertext)
         return self._drain()
 
     def recv(self) -> bytes:
@@ -87,10 +103,9 @@ class TlsStream:
         if self.failure is not None:
             raise self.failure
         while True:
-            if self._drained:
+            if not self._unread:
                 self._feed()
             plaintext = self._drain()
-            self._drained = True
             if plaintext:
                 return plaintext
 
@@ -105,11 +120,14 @@ class TlsStream:
 
     def _drain(self) -> bytes:
         """All plaintext that OpenSSL can give now; b"" when it needs more ciphertext."""
-        connection = self.connection
+        read = self._read_record
         plaintext = b""
-        while True:
+        unread, self._unread = self._unread, 0
+        while unread:
+            # One call gives the whole of one record, or skips some that carry none.
+            unread -= 1
             try:
-                plaintext += connection.recv(_PLAINTEXT)
+                piece: bytes = read(_PLAINTEXT)
             except SSL.WantReadError:
                 return plaintext
             except SSL.Error as error:
@@ -117,12 +135,18 @@ class TlsStream:
                     raise
                 self.failure = error
                 return plaintext
+            plaintext = plaintext + piece if plaintext else piece
+        return plaintext
+
+    def _take(self, ciphertext: bytes) -> None:
+        self._unread += self._records.ended_in(ciphertext)
+        self._write_bio(ciphertext)
 
     def _feed(self) -> None:
         ciphertext = self._sock.recv(_CIPHERTEXT)
         if not ciphertext:
             raise TlsTruncated
-        self.connection.bio_write(ciphertext)
+        self._take(ciphertext)
 
     def _flush(self) -> None:
         """Send what OpenSSL has produced, alerts and key updates included."""
