@@ -16,6 +16,7 @@ from nxdns.app import App
 from nxdns.cli import config_file
 from nxdns.config import load
 from nxdns.platform.address import ListenAddress
+from nxdns.platform.collector import settle
 from nxdns.platform.sd_notify import notify, reloading
 from nxdns.units import MS_PER_SECOND
 
@@ -44,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     ending = stop_on_signals()
     app.on_listeners = partial(_listeners_changed, app)
     app.start()
+    settle()
     announce(app)
     notify("READY=1", f"STATUS={_status(app)}")
     reloader = gevent.spawn(_reload_whenever, wanted, app, path)
