@@ -91,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     results = Results()
     status = 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: end what was started
+    # As Ctrl-C: what was started is ended, and what was measured is shown.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     about: dict[str, object] = _about(plan)
     try:
         with ExitStack() as ending:
@@ -102,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = 1 if results.failed else 0
     except KeyboardInterrupt:
         status = _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(f"\n{_headline(about)}\n\n{results.render()}", end="")
     if options.json:
         Path(options.json).write_text(results.as_json(about), encoding="utf-8")
