@@ -9,6 +9,7 @@
 """
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import gevent
@@ -92,4 +93,5 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with suppress(KeyboardInterrupt):  # whoever has started this one ends, too
+        main(sys.argv[1:])

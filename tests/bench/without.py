@@ -21,7 +21,6 @@ from nxdns.server.udp_server import UdpServer
 from nxdns.upstream import dot_client, health, pipeline
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.history import History
-from tests.support.clockless import stop_the_clock
 
 
 class _Nobody(list[Any]):
@@ -81,5 +80,4 @@ if __name__ == "__main__":
     if feature not in FEATURES:
         sys.exit(f"one of {', '.join(FEATURES)}, please")
     FEATURES[feature]()
-    stop_the_clock()
     cli.run()

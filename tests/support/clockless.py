@@ -1,28 +1,24 @@
-"""nxdns without what it does by the clock, so that only what each query costs is counted.
+"""An event loop for a process that is counted: nothing is done in it by the clock, again and again.
 
-``python tests/support/clockless.py serve --config FILE``
+A slow machine answers fewer queries between two turns of such a timer, and each would seem to cost
+more. ``GEVENT_LOOP`` names the class, so that it serves a compiled nxdns as well.
 """
 
-import sys
-from pathlib import Path
+from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+from gevent.libev.corecext import loop
 
-from nxdns import cli
-from nxdns.upstream import deadlines
+LOOP = f"{__name__}.ClocklessLoop"
 
 _LONGER_THAN_ANY_RUN_SECONDS = 86_400.0
 
 
-def stop_the_clock() -> None:
-    """Let no sweep for deadlines come: one comes every so many milliseconds, and a slow machine
-    answers fewer queries between two of them."""
-    if not isinstance(deadlines.SWEEP_SECONDS, float):
-        raise TypeError("this no longer is what decides how often deadlines are looked at")
-    deadlines.SWEEP_SECONDS = _LONGER_THAN_ANY_RUN_SECONDS
+class ClocklessLoop(loop):  # type: ignore[misc]  # gevent ships no types
+    """gevent's own, whose timers fire once at most."""
 
+    __slots__ = ()
 
-if __name__ == "__main__":
-    stop_the_clock()
-    cli.run()
+    def timer(self, after: float, repeat: float = 0.0, *others: Any, **keywords: Any) -> Any:
+        if repeat:
+            after = repeat = _LONGER_THAN_ANY_RUN_SECONDS
+        return super().timer(after, repeat, *others, **keywords)

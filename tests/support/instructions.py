@@ -20,6 +20,7 @@ from gevent import Timeout, socket, subprocess
 from nxdns.dns import packet
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from tests.bench.measure import ROOT, peer
+from tests.support import clockless
 from tests.support.authority import NAME, Authority
 from tests.support.messages import make_query
 
@@ -98,7 +99,7 @@ class Forwarding:
     """A way to serve: which Python, which program, how many queries at a time."""
 
     python: str = sys.executable
-    program: tuple[str, ...] = ("tests/support/clockless.py",)
+    program: tuple[str, ...] = ("bin/nxdns",)
     in_flight: int = IN_FLIGHT
     python_malloc: bool = True
     few: int = FEW_QUERIES
@@ -171,6 +172,7 @@ class Forwarding:
         ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         # The order of a set of strings changes what is done, and with it the count.
         ours["PYTHONHASHSEED"] = "0"
+        ours["GEVENT_LOOP"] = clockless.LOOP
         if not self.python_malloc:
             # Every block that Python allocates is then a call that callgrind sees.
             ours["PYTHONMALLOC"] = "malloc"
