@@ -129,18 +129,17 @@ def rate(bench: Bench) -> Rows:
         bench.rig.burst(address, _ECHO_IN_FLIGHT)
         for per_second in bench.plan.rates:
             before = bench.rig.cpu_seconds(process)
-            started = time.monotonic()
             load = SteadyRate(address, per_second, bench.plan.seconds)
-            took = time.monotonic() - started
             spent = bench.rig.cpu_seconds(process) - before
             yield (
                 f"{per_second} queries/s",
                 {
-                    "CPU %": spent / took * 100,
-                    "sent": float(load.sent),
+                    "sent/s": load.sent / load.seconds,
+                    "CPU %": spent / load.seconds * 100,
+                    "CPU µs": spent / max(load.answered, 1) * 1e6,
+                    "p99 ms": load.p99_ms,
                     "lost": float(load.lost),
                     "SERVFAIL": float(load.servfail),
-                    "p99 ms": load.p99_ms,
                 },
             )
 
