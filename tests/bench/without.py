@@ -15,12 +15,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from nxdns import cli
+from nxdns.dns import hop
 from nxdns.server import handler
 from nxdns.server.allow import Allow
 from nxdns.server.udp_server import UdpServer
 from nxdns.upstream import dot_client, health, pipeline
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.history import History
+from tests.support.messages import OPT_LENGTH, make_query
 
 
 class _Nobody(list[Any]):
@@ -45,9 +47,6 @@ def _replace(owner: Any, name: str, instead: Any) -> None:
     setattr(owner, name, instead)
 
 
-def _nothing(*_arguments: Any, **_keywords: Any) -> None: ...
-
-
 def _both(*each: tuple[Any, str, Any]) -> Callable[[], None]:
     def replace() -> None:
         for owner, name, instead in each:
@@ -60,11 +59,16 @@ def _both(*each: tuple[Any, str, Any]) -> Callable[[], None]:
 FEATURES: dict[str, Callable[[], None]] = {
     "padding-and-keepalive": _both((dot_client, "complete", lambda query, *, keepalive: query)),
     "validation": _both((pipeline, "validate_response", lambda query, response: None)),
-    "records": _both((History, "record", _nothing)),  # phases, histogram, flight record
+    # Phases, histogram, flight record.
+    "records": _both(
+        (History, "record", lambda self, outcome, info, *, slot, queued_ns, took_ns, ended: None)
+    ),
     "health": _both((health.State, "record_success", lambda self, at, cfg: None)),
     "allow": _both((Allow, "permits", lambda self, host: True)),
     "duplicates": _nobody_answering,
+    # The client's own OPT then goes upstream, and is one whose end is found as quickly as of ours.
     "opt-hop-by-hop": _both(
+        (hop, "_OPTS", frozenset({make_query(payload=1232)[-OPT_LENGTH:]})),
         (handler, "to_upstream", lambda asked, opt: asked.wire),
         (handler, "to_client", lambda reply, opt: reply.wire),
     ),
