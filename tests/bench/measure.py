@@ -15,6 +15,19 @@ from nxdns.platform.address import ListenAddress, parse_listen_address
 from tests.support.messages import make_query
 
 ROOT = Path(__file__).parent.parent.parent
+CONFIG = """
+[server]
+listen = ["127.0.0.1:0"]
+[[upstreams]]
+url = "tls://127.0.0.1:{port}"
+tls_name = "{name}"
+[tls]
+ca_file = "{ca_file}"
+[web]
+listen = ""
+{extra}
+"""
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 20.0
 _LOST_SECONDS = 6.0
@@ -61,12 +74,12 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
-def resident_mib(process: int) -> float:
-    """Memory that a process holds."""
+def resident_mib(process: int, which: str = "VmRSS") -> float:
+    """Memory that a process holds, or with ``VmHWM`` the most that it has ever held."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{which}:"):
             return int(line.split()[1]) / 1024
-    raise AssertionError("a process has a VmRSS")
+    raise AssertionError(f"a process has a {which}")
 
 
 def descriptors(process: int) -> int:
@@ -75,7 +88,10 @@ def descriptors(process: int) -> int:
 
 
 class Load:
-    """A closed loop of clients over UDP for some seconds; its figures are complete afterwards."""
+    """A closed loop of clients over UDP for some seconds; its figures are complete afterwards.
+
+    Each asks for a name of its own, and at least once.
+    """
 
     def __init__(self, server: ListenAddress, *, in_flight: int, seconds: float) -> None:
         self.answered = 0
@@ -84,14 +100,16 @@ class Load:
         self.latencies_ms: list[float] = []
         self._server = server
         self._ending = time.monotonic() + seconds
-        clients = [gevent.spawn(self._client) for _ in range(in_flight)]
+        clients = [gevent.spawn(self._client, number) for number in range(in_flight)]
         gevent.joinall(clients, raise_error=True)
 
-    def _client(self) -> None:
+    def _client(self, number: int) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.connect((self._server.host, self._server.port))
-            query = bytearray(make_query())
-            while (started := time.monotonic()) < self._ending:
+            query = bytearray(make_query(f"n{number}.example.com", payload=1232))
+            first = True
+            while (started := time.monotonic()) < self._ending or first:
+                first = False
                 query[:2] = os.urandom(2)
                 sock.send(query)
                 reply = self._reply_to(sock, query)

@@ -7,8 +7,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from tests.bench.measure import Load, forwarder
-from tests.bench.test_forwarding import CONFIG
+from tests.bench.measure import CONFIG, Load, forwarder
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.tls_peer import Session, TlsPeer
 
