@@ -103,6 +103,16 @@ class State:
         None when the state stays tripped, a stale success behind a newer failure: the episode is
         open already, and a success is not an occurrence of it.
         """
+        self.count_success(at)
+        if self.last_error_at is None or at >= self.last_error_at:
+            self.consecutive_failures = 0
+            self.backoff_until = None
+        elif self.tripped(cfg):
+            return None
+        return Effect(self.revision, CLEAR)
+
+    def count_success(self, at: int) -> None:
+        """As record_success, of a state that counts no failure: what was desired stays desired."""
         self.total_successes += 1
         self.revision += 1
         self.window = (self.window << 1 | 1) & _WINDOW_MASK
@@ -110,12 +120,6 @@ class State:
             self.fill += 1
         if self.last_success_at is None or at > self.last_success_at:
             self.last_success_at = at
-        if self.last_error_at is None or at >= self.last_error_at:
-            self.consecutive_failures = 0
-            self.backoff_until = None
-        elif self.tripped(cfg):
-            return None
-        return Effect(self.revision, CLEAR)
 
     def record_failure(self, began: int, at: int, fault: Fault, cfg: Config, rand: int) -> Effect:
         """Count a peer fault of an attempt that ``began`` then, and was established at ``at``.

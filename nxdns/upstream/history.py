@@ -101,16 +101,20 @@ class History:
         if isinstance(outcome, Fault):
             fault = outcome
             phases[info.phase] += lost_ns
+            phases[FIRST_BYTE] += first_byte_ns
         else:
             rcode = outcome[3] & _RCODE_MASK if len(outcome) > 3 else 0
             self.rcodes[rcode] += 1
-            phases[FIRST_BYTE] += lost_ns
-        phases[QUEUE] += queued_ns
-        phases[DIAL] += dial_ns
-        phases[TLS] += tls_ns
+            phases[FIRST_BYTE] += first_byte_ns + lost_ns
+        # Of most exchanges these are 0, and to ask costs less than to add.
+        if queued_ns:
+            phases[QUEUE] += queued_ns
+        if tls_ns or dial_ns:
+            phases[DIAL] += dial_ns
+            phases[TLS] += tls_ns
+        if rest_ns:
+            phases[REST] += rest_ns
         phases[SEND] += send_ns
-        phases[FIRST_BYTE] += first_byte_ns
-        phases[REST] += rest_ns
         self.durations.observe(took_ns)
         self.flight.append(
             (

@@ -40,7 +40,10 @@ class Budgets:
 
 
 OnEffect = Callable[[Entry, health.Effect], None]
-"""Called after each mutation of an entry's health, with no switch in between; must not switch."""
+"""Called after each mutation of an entry's health, with no switch in between; must not switch.
+
+Not after a success of one that counts no failure, as nearly all are: what is desired of its episode
+is what it was."""
 
 
 class Failed(NamedTuple):
@@ -146,20 +149,23 @@ class UpstreamPool:
             raise LocalResource(LocalKind.BUDGET_EXHAUSTED, died_in)
         slots = entry.slots
         history = entry.history
+        waits = slots.queue.waited
         leaf = slots.acquire(left_ns)
         if leaf is None:
             history.book_wait(self._clock() - now)
             raise PeerFault(EXPIRED, Phase.QUEUE)
         try:
-            admitted = self._clock()
-            # Again: a wait for a slot may have outlived the health that admitted it.
-            if not (probing or state.backoff_until is None or state.available(admitted)):
-                history.book_wait(admitted - now)
-                return None
-            left_ns = deadline - admitted
-            if left_ns <= 0:
-                history.book_wait(admitted - now)
-                raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
+            admitted = now
+            if slots.queue.waited != waits:
+                admitted = self._clock()
+                # Again: a wait for a slot may have outlived the health that admitted it.
+                if not (probing or state.backoff_until is None or state.available(admitted)):
+                    history.book_wait(admitted - now)
+                    return None
+                left_ns = deadline - admitted
+                if left_ns <= 0:
+                    history.book_wait(admitted - now)
+                    raise LocalResource(LocalKind.BUDGET_EXHAUSTED, Phase.QUEUE)
             try:
                 outcome = attempt(
                     leaf,
@@ -186,17 +192,19 @@ class UpstreamPool:
             took_ns=ended - admitted,
             ended=ended,
         )
-        effect: health.Effect | None
         if isinstance(outcome, bytes):
-            effect = state.record_success(ended, self._cfg)
-        else:
-            effect = state.record_failure(admitted, ended, outcome, self._cfg, self._rand())
-        if effect is not None and self._on_effect is not None:
-            self._on_effect(entry, effect)
-        if isinstance(outcome, bytes):
+            if not state.consecutive_failures:
+                state.count_success(ended)
+            elif effect := state.record_success(ended, self._cfg):
+                self._tell(entry, effect)
             return outcome
+        self._tell(entry, state.record_failure(admitted, ended, outcome, self._cfg, self._rand()))
         _log.debug("%s: slot %d: attempt failed: %s", entry.label, slots.slot_of(leaf), outcome)
         return Failed(outcome, Phase(info.phase))
+
+    def _tell(self, entry: Entry, effect: health.Effect) -> None:
+        if self._on_effect is not None:
+            self._on_effect(entry, effect)
 
     def close(self) -> None:
         """Close every session. Never waits."""

@@ -63,7 +63,7 @@ FEATURES: dict[str, Callable[[], None]] = {
     "records": _both(
         (History, "record", lambda self, outcome, info, *, slot, queued_ns, took_ns, ended: None)
     ),
-    "health": _both((health.State, "record_success", lambda self, at, cfg: None)),
+    "health": _both((health.State, "count_success", lambda self, at: None)),
     "allow": _both((Allow, "permits", lambda self, host: True)),
     "duplicates": _nobody_answering,
     # The client's own OPT then goes upstream, and is one whose end is found as quickly as of ours.

@@ -53,12 +53,20 @@ def effects_of(*script: Step, clock: ManualClock, threshold: int = 2) -> list[Ef
 
 
 def test_one_failure_is_clear_the_second_tripped_and_a_success_clear(clock: ManualClock) -> None:
-    assert effects_of(RESET, REFUSED, RESET, REPLY, REPLY, clock=clock) == [
+    assert effects_of(RESET, REFUSED, RESET, REPLY, clock=clock) == [
         Effect(1, CLEAR),
         Effect(2, Tripped(REFUSED)),
         Effect(3, Tripped(RESET)),
         Effect(4, CLEAR),
-        Effect(5, CLEAR),
+    ]
+
+
+def test_a_success_of_one_that_counts_no_failure_hands_nothing_over(clock: ManualClock) -> None:
+    script: list[Step] = [REPLY, REPLY, RESET, REPLY, REPLY, RESET]
+    assert effects_of(*script, clock=clock) == [
+        Effect(3, CLEAR),
+        Effect(4, CLEAR),
+        Effect(6, CLEAR),
     ]
 
 
@@ -80,13 +88,13 @@ def test_each_effect_comes_with_its_entry_and_before_the_next_upstream_is_asked(
 
     pool = pool_of(
         entry_of(ScriptedLeaf(tell("ask a", RESET)), clock=clock, label="a"),
-        entry_of(ScriptedLeaf(tell("ask b", REPLY)), clock=clock, label="b"),
+        entry_of(ScriptedLeaf(tell("ask b", REFUSED)), clock=clock, label="b"),
         clock=clock,
         threshold=1,
         on_effect=on_effect,
     )
-    pool.exchange(QUERY)
-    assert story == ["ask a", "a Tripped", "ask b", "b Clear"]
+    ask(pool)
+    assert story == ["ask a", "a Tripped", "ask b", "b Tripped"]
 
 
 @pytest.mark.parametrize("outcome", [REPLY, RESET], ids=["success", "failure"])
@@ -116,6 +124,7 @@ def test_no_greenlet_runs_between_the_outcome_and_its_effect(
     cfg = health.Config(1, 1_000, 60_000)
     others = gevent.spawn(take_turns)
     entry = entry_of(ScriptedLeaf(step), clock=clock)
+    entry.health.record_failure(0, 0, RESET, cfg, 0)  # or a success would change nothing
     ask(pool_of(entry, clock=clock, threshold=1, on_effect=on_effect))
     others.kill()
     assert turns_at_outcome > 0, "others had turns while the leaf waited"
@@ -136,15 +145,17 @@ def test_a_kill_that_comes_with_the_outcome_loses_no_effect(
         ask(pool)
         gevent.sleep(1)
 
+    cfg = health.Config(1, 1_000, 60_000)
     entry = entry_of(ScriptedLeaf(step), clock=clock)
+    entry.health.record_failure(0, 0, RESET, cfg, 0)  # or a success would change nothing
     pool = pool_of(
         entry, clock=clock, threshold=1, on_effect=lambda _, effect: effects.append(effect)
     )
     asking = gevent.spawn(ask_and_wait)
     asking.join()
     assert isinstance(asking.value, gevent.GreenletExit)
-    assert entry.health.revision == 1
-    assert effects == [entry.health.effect(health.Config(1, 1_000, 60_000))]
+    assert entry.health.revision == 2
+    assert effects == [entry.health.effect(cfg)]
     assert_all_free(entry.slots)
 
 
@@ -199,7 +210,7 @@ def test_a_recovered_stale_session_touches_neither_health_nor_episodes(clock: Ma
     )
     for _ in range(3):
         assert pool.exchange(QUERY) == REPLY
-    assert effects == [Effect(1, CLEAR), Effect(2, CLEAR), Effect(3, CLEAR)]
+    assert effects == []
     assert entry.health.total_failures == 0
     assert entry.health.last_fault is None
     assert pool.snapshot(0.0)[0].reuse_recoveries_total == 2

@@ -8,6 +8,9 @@ import gevent
 import pytest
 from gevent.pool import Group
 
+from nxdns.upstream import health
+from nxdns.upstream.entry import Entry
+from nxdns.upstream.health import Effect
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import LocalKind, LocalResource, PeerFault
 from tests.support.fake_leaves import (
@@ -135,10 +138,12 @@ def test_after_a_thousand_kills_and_timeouts_at_random_permits_and_slots_are_int
     chance = random.Random(4152)
     steps: list[Step] = [REPLY, REPLY, RESET, LocalResource(LocalKind.SYSTEM_RESOURCES)]
     recorded = 0
+    applied: dict[Entry, Effect] = {}
 
-    def note(*_: object) -> None:
+    def note(entry: Entry, effect: Effect) -> None:
         nonlocal recorded
         recorded += 1
+        applied[entry] = effect
 
     def leaf() -> DawdlingLeaf:
         # The longest dawdle outlasts every timer there is here.
@@ -175,7 +180,11 @@ def test_after_a_thousand_kills_and_timeouts_at_random_permits_and_slots_are_int
     assert entries[0].slots.queue.waited > 0
     # What was killed or cut short is in none of these.
     mutations = sum(entry.health.revision for entry in entries)
-    assert recorded == mutations
+    failures = sum(entry.health.total_failures for entry in entries)
+    assert failures <= recorded <= mutations
+    # What was handed over last is what is desired.
+    cfg = health.Config(3, 1, 60_000)
+    assert all(effect.episode == e.health.effect(cfg).episode for e, effect in applied.items())
     assert sum(sum(entry.history.durations.snapshot().counts) for entry in entries) == mutations
 
 
