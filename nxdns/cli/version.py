@@ -8,6 +8,7 @@ import gevent
 from OpenSSL import SSL
 
 import nxdns
+from nxdns.dns import packet
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,7 +24,9 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(_options: argparse.Namespace) -> int:
     dot_openssl = SSL.SSLeay_version(SSL.SSLEAY_VERSION).decode()
-    print(f"nxdns {nxdns.__version__}")
+    # A compiled module is a library beside its source, and is the one that is taken.
+    compiled = not str(packet.__file__).endswith(".py")
+    print(f"nxdns {nxdns.__version__}, {'compiled' if compiled else 'interpreted'}")
     print(f"Python {platform.python_version()}")
     print(f"gevent {gevent.__version__}")
     print(f"OpenSSL {dot_openssl.removeprefix('OpenSSL ')} (DoT)")
