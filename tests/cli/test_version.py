@@ -3,12 +3,14 @@
 import importlib.metadata
 import platform
 import ssl
+from importlib.machinery import ExtensionFileLoader
 
 import pytest
 from OpenSSL import SSL
 
 import nxdns
 from nxdns.cli import main
+from nxdns.dns import packet
 
 
 def test_the_versions_of_all_that_matters_are_a_line_each(
@@ -18,7 +20,8 @@ def test_the_versions_of_all_that_matters_are_a_line_each(
     captured = capsys.readouterr()
     assert captured.err == ""
     own, python, gevent, dot_line, doh_line = captured.out.splitlines()
-    assert own == f"nxdns {nxdns.__version__}"
+    compiled = isinstance(packet.__loader__, ExtensionFileLoader)
+    assert own == f"nxdns {nxdns.__version__} ({'compiled' if compiled else 'interpreted'})"
     assert python == f"Python {platform.python_version()}"
     assert gevent == f"gevent {importlib.metadata.version('gevent')}"
     assert dot_line.startswith(f"OpenSSL {_dotted(SSL.OPENSSL_VERSION_NUMBER)} ")
