@@ -26,7 +26,10 @@ COMPILE = os.environ.get("NXDNS_COMPILE", "0") == "1"
 COMPILED = [
     *(f"nxdns/dns/{name}.py" for name in ("edns", "framing", "header", "hop", "name", "packet")),
     *(f"nxdns/dns/{name}.py" for name in ("question", "records", "reply")),
-    *(f"nxdns/platform/{name}.py" for name in ("tls_events", "tls_records", "tls_stream")),
+    *(
+        f"nxdns/platform/{name}.py"
+        for name in ("tls_events", "tls_read", "tls_records", "tls_stream")
+    ),
     *(f"nxdns/server/{name}.py" for name in ("allow", "datagrams", "handler", "workers")),
     *(f"nxdns/upstream/{name}.py" for name in ("attempt", "deadlines", "depth", "dot_client")),
     *(f"nxdns/upstream/{name}.py" for name in ("dot_session", "dot_site", "entry", "episodes")),

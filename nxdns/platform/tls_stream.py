@@ -10,10 +10,10 @@ from typing import Any, Final
 from OpenSSL import SSL
 
 from nxdns.platform.tls_errors import TlsTruncated
+from nxdns.platform.tls_read import record_reader
 from nxdns.platform.tls_records import TlsRecords
 
-# One TLS record holds at most 16384 bytes of plaintext (RFC 8446 §5.1), 16640 on the wire.
-_PLAINTEXT: Final = 16384
+# More than one record has on the wire: 16640 octets (RFC 8446 §5.2), 18432 before TLS 1.3.
 _CIPHERTEXT: Final = 18432
 
 # More records than a read can bring: read until there is no more.
@@ -36,8 +36,8 @@ class TlsStream:
     def __init__(self, sock: Any, connection: SSL.Connection) -> None:
         """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``."""
         self.connection = connection
+        self._read_record = record_reader(connection)
         # Looked up once: pyOpenSSL looks for anything at the socket, too.
-        self._read_record = connection.recv
         self._write_bio = connection.bio_write
         self._records = TlsRecords()
         self._sock = sock
@@ -127,7 +127,7 @@ class TlsStream:
             # One call gives the whole of one record, or skips some that carry none.
             unread -= 1
             try:
-                piece: bytes = read(_PLAINTEXT)
+                piece = read()
             except SSL.WantReadError:
                 return plaintext
             except SSL.Error as error:
