@@ -28,7 +28,7 @@ COMPILED = [
     *(f"nxdns/dns/{name}.py" for name in ("question", "records", "reply")),
     *(
         f"nxdns/platform/{name}.py"
-        for name in ("tls_events", "tls_read", "tls_records", "tls_stream")
+        for name in ("tls_calls", "tls_events", "tls_records", "tls_stream")
     ),
     *(f"nxdns/server/{name}.py" for name in ("allow", "datagrams", "handler", "workers")),
     *(f"nxdns/upstream/{name}.py" for name in ("attempt", "deadlines", "depth", "dot_client")),

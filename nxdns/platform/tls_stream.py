@@ -9,12 +9,9 @@ from typing import Any, Final
 
 from OpenSSL import SSL
 
+from nxdns.platform.tls_calls import CIPHERTEXT, TlsCalls, calls_of
 from nxdns.platform.tls_errors import TlsTruncated
-from nxdns.platform.tls_read import record_reader
 from nxdns.platform.tls_records import TlsRecords
-
-# More than one record has on the wire: 16640 octets (RFC 8446 §5.2), 18432 before TLS 1.3.
-_CIPHERTEXT: Final = 18432
 
 # More records than a read can bring: read until there is no more.
 _ANY: Final = 1 << 16
@@ -24,21 +21,23 @@ class TlsStream:
     """One connection, client or server. Read by one greenlet at a time, and written by one."""
 
     __slots__ = (
-        "_read_record",
+        "_calls",
         "_records",
         "_sock",
         "_unread",
-        "_write_bio",
         "connection",
         "failure",
     )
 
-    def __init__(self, sock: Any, connection: SSL.Connection) -> None:
-        """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``."""
+    def __init__(
+        self, sock: Any, connection: SSL.Connection, calls: TlsCalls | None = None
+    ) -> None:
+        """``connection`` has no socket; its bytes go over the connected gevent socket ``sock``.
+
+        ``calls`` is how it is asked; by itself the quickest way that there is.
+        """
         self.connection = connection
-        self._read_record = record_reader(connection)
-        # Looked up once: pyOpenSSL looks for anything at the socket, too.
-        self._write_bio = connection.bio_write
+        self._calls = calls or calls_of(connection)
         self._records = TlsRecords()
         self._sock = sock
         #: What ended the stream behind plaintext that was still good; raised by the next recv.
@@ -74,15 +73,15 @@ class TlsStream:
 
     def encrypt(self, data: bytes) -> bytes:
         """What is to be sent for ``data``, alerts and key updates included. Raises SSL.Error."""
-        connection = self.connection
+        calls = self._calls
         # pyOpenSSL lets SSL_write take one record (16384 bytes) at a time.
-        while (taken := connection.send(data)) < len(data):
+        while (taken := calls.write(data)) < len(data):
             data = data[taken:]
-        ciphertext: bytes = connection.bio_read(_CIPHERTEXT)
-        if len(ciphertext) == _CIPHERTEXT:
+        ciphertext = calls.produced()
+        if len(ciphertext) == CIPHERTEXT:
             with suppress(SSL.WantReadError):
                 while True:
-                    ciphertext += connection.bio_read(_CIPHERTEXT)
+                    ciphertext += calls.produced()
         return ciphertext
 
     def decrypt(self, ciphertext: bytes) -> bytes:
@@ -115,12 +114,12 @@ class TlsStream:
             self.connection.shutdown()
         with suppress(SSL.Error, OSError):  # a courtesy: the peer may be gone, its window full
             self._sock.settimeout(0.0)
-            self._sock.send(self.connection.bio_read(_CIPHERTEXT))
+            self._sock.send(self._calls.produced())
         self._sock.close()
 
     def _drain(self) -> bytes:
         """All plaintext that OpenSSL can give now; b"" when it needs more ciphertext."""
-        read = self._read_record
+        read = self._calls.read
         plaintext = b""
         unread, self._unread = self._unread, 0
         while unread:
@@ -140,10 +139,10 @@ class TlsStream:
 
     def _take(self, ciphertext: bytes) -> None:
         self._unread += self._records.ended_in(ciphertext)
-        self._write_bio(ciphertext)
+        self._calls.feed(ciphertext)
 
     def _feed(self) -> None:
-        ciphertext = self._sock.recv(_CIPHERTEXT)
+        ciphertext = self._sock.recv(CIPHERTEXT)
         if not ciphertext:
             raise TlsTruncated
         self._take(ciphertext)
@@ -152,12 +151,12 @@ class TlsStream:
         """Send what OpenSSL has produced, alerts and key updates included."""
         while True:
             try:
-                ciphertext = self.connection.bio_read(_CIPHERTEXT)
+                ciphertext = self._calls.produced()
             except SSL.WantReadError:
                 return
             # Not sendall at once: gevent's asks the kernel for the size of its buffer each time.
             sent = self._sock.send(ciphertext)
             if sent < len(ciphertext):
                 self._sock.sendall(ciphertext[sent:])
-            if len(ciphertext) < _CIPHERTEXT:
+            if len(ciphertext) < CIPHERTEXT:
                 return
