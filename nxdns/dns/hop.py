@@ -54,9 +54,12 @@ def to_upstream(asked: Packet, opt: Opt | None) -> bytes:
     """The query to send for ``asked``, whose own OPT is ``opt``: it ends in an OPT of ours.
 
     One so long that no OPT fits goes as it is: better asked without than not at all. Raises
-    MoveError when something behind the client's OPT cannot stand elsewhere.
+    MoveError when something behind the client's OPT cannot stand elsewhere, or a name is read from
+    the header.
     """
     wire = asked.wire
+    if asked.known_names:
+        _refuse_names_in_header(asked)
     if opt is None:
         if len(wire) > MAX_MESSAGE - OPT_LENGTH:
             return wire
@@ -108,9 +111,11 @@ def to_client(reply: Packet, opt: Opt | None) -> bytes:
     """The reply to send to a client whose own OPT was ``opt``, for an upstream's ``reply``.
 
     One so long that no OPT fits stays without, and is of use all the same. Raises MoveError when
-    something behind the upstream's OPT cannot stand elsewhere.
+    something behind the upstream's OPT cannot stand elsewhere, or a name is read from the header.
     """
     wire = reply.wire
+    if reply.known_names:
+        _refuse_names_in_header(reply)
     if opt is None:
         return _without_opt(reply) if reply.opt_count else wire
     empty = _OPT_WITH_DO if opt.dnssec_ok else _OPT_WITHOUT_DO
@@ -144,6 +149,13 @@ def idle_time(reply: bytes) -> float | None:
     if len(stated) != OPTION_HEAD + _KEEPALIVE_LENGTH:
         return None
     return (stated[OPTION_HEAD] << 8 | stated[OPTION_HEAD + 1]) / 10
+
+
+def _refuse_names_in_header(packet: Packet) -> None:
+    """A name may be read there (RFC 1035 §4.1.4 does not say no), but would be another one behind
+    another ID and another ARCOUNT."""
+    if min(packet.known_names) < HEADER_LENGTH:
+        raise MoveError("a name that is read from the header")
 
 
 def _without_opt(reply: Packet) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxdns.dns import packet
-from nxdns.dns.edns import Opt, find_opt
+from nxdns.dns.edns import Opt, encode_opt, find_opt
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete, idle_time, to_client, to_upstream
 from nxdns.dns.name import expand_name
@@ -415,3 +415,17 @@ def test_a_message_without_opt_or_with_a_broken_one_states_no_idle_time() -> Non
     assert idle_time(make_response(make_query())) is None
     broken = raw_record(41, rdata=options_wire([KEEPALIVE]) + b"\0")
     assert idle_time(raw_message(question=QUESTION, sections=((), (), (broken,)))) is None
+
+
+@pytest.mark.parametrize("opt", [None, Opt(1232, 0, 0, False, b"")], ids=["no opt", "opt"])
+def test_a_name_that_is_read_from_the_header_would_be_another_one(opt: Opt | None) -> None:
+    """As the last octet of ARCOUNT is: a label of one octet, or of none."""
+    question = b"\0\0\1\0\1"
+    record = b"\xc0\x0b\0\1\0\1\0\0\0\0\0\4\xc0\0\2\1"
+    reply = bytes(2) + b"\x80\0" + bytes([0, 1, 0, 1, 0, 0, 0, 1]) + question + record
+    with pytest.raises(MoveError):
+        to_client(packet.parse(reply + encode_opt()), opt)
+    with pytest.raises(MoveError):
+        to_upstream(
+            packet.parse(bytes(4) + bytes([0, 1, 0, 0, 0, 0, 0, 0]) + b"\1a\xc0\0\0\1\0\1"), opt
+        )
