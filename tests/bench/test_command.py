@@ -102,6 +102,7 @@ def test_a_cell_is_selected_by_each_part_of_its_name() -> None:
         "throughput.unbound",
         "burst.unbound",
         "serial.unbound",
+        "rate.unbound",
     }
     assert select([]) == list(CELLS)
 
