@@ -20,6 +20,15 @@ if VERSION is None:
     raise SystemExit("nxdns/__init__.py has no __version__")
 
 COMPILE = os.environ.get("NXDNS_COMPILE", "0") == "1"
+# For these nothing is compiled. A build asks the first what it needs, which is answered by
+# build_backend.py, and there is no compiler before.
+WITHOUT = {"egg_info", "sdist"}
+
+if not COMPILE and any(HERE.glob("nxdns/**/*.so")):
+    raise SystemExit(
+        "compiled libraries lie beside the source, and would run in its place: "
+        "remove nxdns/**/*.so, or set NXDNS_COMPILE=1"
+    )
 
 # What a query passes. Its classes reach into one another without a lookup only when all of them
 # are compiled together; the rest of nxdns is entered rarely, and gains nothing.
@@ -49,11 +58,10 @@ REQUIRED = [
 ]
 
 compiled: dict[str, Any] = {}
-# A build first asks what it needs, which build_backend.py answers: for that there is no compiler.
-if COMPILE and "egg_info" not in sys.argv:
+if COMPILE and not WITHOUT & set(sys.argv):
     from mypyc.build import mypycify
 
-    compiled = {"ext_modules": mypycify(COMPILED, group_name="nxdns")}
+    compiled = {"ext_modules": mypycify(COMPILED, group_name="nxdns.compiled")}
 
 setup(
     name="nxdns",

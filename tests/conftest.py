@@ -1,6 +1,8 @@
 """Fixtures of every test."""
 
 import ipaddress
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,12 @@ import pytest
 from gevent import socket
 
 from tests.support.authority import NAME, Authority, Issued
+
+# A shell's background job ignores SIGINT, and so would all that is started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What made this build is not for the builds of tests.
+os.environ.pop("NXDNS_COMPILE", None)
 
 
 @pytest.fixture(autouse=True)

@@ -158,6 +158,16 @@ def _refuse_names_in_header(packet: Packet) -> None:
         raise MoveError("a name that is read from the header")
 
 
+def _refuse_names_into(known: NameLengths, wire: bytes, start: int) -> None:
+    """A name that is pointed at may run on into the OPT at ``start``, which does not stay. Its last
+    label that has been seen may be the root just before."""
+    if not known:
+        return
+    last = max(known)
+    if last >= start or (last == start - 1 and wire[last]):
+        raise MoveError("a name that runs on into the OPT")
+
+
 def _without_opt(reply: Packet) -> bytes:
     """For a client that sent none."""
     bare = _with_opt(reply, b"")
@@ -173,8 +183,7 @@ def _with_opt(packet: Packet, ours: bytes) -> bytes:
     start = packet.opt_start
     if packet.opt_misplaced or _end_of_opt(packet) != len(wire):
         return _rebuilt(packet, ours)
-    if packet.known_names and max(packet.known_names) >= start - 1:
-        raise MoveError("a name that runs on into the OPT")
+    _refuse_names_into(packet.known_names, wire, start)
     if ours:
         return wire[:start] + ours
     return _with_arcount(wire[:start], packet.arcount - 1)
@@ -190,8 +199,8 @@ def _rebuilt(packet: Packet, ours: bytes) -> bytes:
     room = MAX_MESSAGE - first - len(ours)
     known: NameLengths = {}
     for section, record in records_of(packet, known):
-        if record.start == first and known and max(known) >= first - 1:
-            raise MoveError("a name that runs on into the OPT")
+        if record.start == first:
+            _refuse_names_into(known, wire, first)
         if record.is_opt:
             counts[section] -= 1
         elif record.start > first:

@@ -7,11 +7,11 @@ nothing to read costs as much as to read.
 from typing import Final
 
 _HEAD: Final = 5  # octets: type, version and length
-_VERSION: Final = 1  # offset of the version's first octet in it, which is 3 from SSL 3.0 to TLS 1.3
 _LENGTH: Final = 3  # offset of the length in it
-_FIRST_TYPE: Final = 20  # change_cipher_spec
-_LAST_TYPE: Final = 24  # heartbeat (RFC 6520)
-_LONGEST: Final = 16384 + 2048  # octets (RFC 5246 §6.2.3; TLS 1.3 allows less)
+_APPLICATION_DATA: Final = 23
+_MAJOR: Final = 3  # of the version, which is 3.3 for TLS 1.2, and for TLS 1.3 to those in between
+_MINOR: Final = 3
+_LONGEST: Final = 16384 + 256  # octets (RFC 8446 §5.2)
 
 
 class TlsRecords:
@@ -28,7 +28,8 @@ class TlsRecords:
     def ended_in(self, ciphertext: bytes) -> int:
         """How many records end in ``ciphertext``, the next piece of the stream.
 
-        What begins as no record can is one that has ended: OpenSSL has to say what it is.
+        One whose head is not that of data counts once more, as soon as the head has come: OpenSSL
+        may know already that it is wrong.
         """
         if self._begun:
             ciphertext = self._begun + ciphertext
@@ -42,11 +43,12 @@ class TlsRecords:
         while size - end >= _HEAD:
             length = ciphertext[end + _LENGTH] << 8 | ciphertext[end + _LENGTH + 1]
             if (
-                not _FIRST_TYPE <= ciphertext[end] <= _LAST_TYPE
-                or ciphertext[end + _VERSION] != 3
+                ciphertext[end] != _APPLICATION_DATA
+                or ciphertext[end + 1] != _MAJOR
+                or ciphertext[end + 2] != _MINOR
                 or length > _LONGEST
             ):
-                return ended + 1
+                ended += 1
             end += _HEAD + length
             if end > size:
                 self._left = end - size

@@ -70,7 +70,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
         (install / name).write_text(_commands(behind))
     checkout = folder / "checkout"
     for name in ("nxdns", "etc"):
-        ignored = shutil.ignore_patterns("__pycache__")
+        # The how-to's installation is interpreted.
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, checkout)
