@@ -1,5 +1,6 @@
 """Queries at a steady rate, whoever may have answered those before."""
 
+import os
 import time
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,8 @@ _TICK_SECONDS = 0.001  # finer than that, the clients would take as long as what
 _MOST_BEHIND_SECONDS = 0.01
 _PATIENCE_SECONDS = 2.0  # for the last answers
 _BUFFER = 4 << 20  # octets; ours is the slower side, and what its kernel drops is not lost by nxdns
+_LABEL = 13  # offset of the first label's text in a query, and its length
+_DIGITS = 10
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h; beyond net.core.rmem_max, for root
 
 
@@ -43,7 +46,9 @@ class SteadyRate:
         self.lost = self.sent - self.answered - self.servfail
 
     def _send(self, sock: Any, per_second: int, seconds: float) -> None:
-        query = bytearray(make_query(payload=1232))
+        # A name of its own for each query of each load: others have a cache, and must not use it.
+        name = f"0000000000.{os.urandom(8).hex()}.example"
+        query = bytearray(make_query(name, payload=1232))
         asked = self._asked
         total = max(1, int(per_second * seconds))
         began = started = time.monotonic()
@@ -56,6 +61,7 @@ class SteadyRate:
             for number in range(self.sent, min(total, int((now - started) * per_second) + 1)):
                 message_id = number & 0xFFFF
                 query[:2] = message_id.to_bytes(2, "big")
+                query[_LABEL : _LABEL + _DIGITS] = b"%0*d" % (_DIGITS, number)
                 asked[message_id] = time.monotonic()
                 sock.send(query)
                 self.sent += 1
