@@ -27,7 +27,7 @@ def compiled_modules() -> list[str]:
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILED"
     ]
-    modules: list[str] = eval(compile(ast.Expression(assigned.value), "setup.py", "eval"), {})
+    modules: list[str] = ast.literal_eval(assigned.value)
     return modules
 
 
