@@ -17,6 +17,7 @@ from nxdns.dns.edns import (
     CLIENT_SUBNET,
     EXTENDED_ERROR,
     KEEPALIVE,
+    MIN_PAYLOAD,
     OPT_LENGTH,
     OPTION_HEAD,
     PADDING,
@@ -82,19 +83,32 @@ def complete(query: bytes, *, keepalive: bool) -> bytes:
     if size > MAX_MESSAGE - OPT_LENGTH:
         return query
     start = size - OPT_LENGTH
-    if query[_COUNTS:HEADER_LENGTH] == _ONE_QUESTION_ONE_ADDITIONAL and query[start:] in _OPTS:
-        options = b""
-    else:
-        start = _last_opt(query)
-        if start < 0:
-            return query
-        options = query[start + OPT_LENGTH :]
+    if (
+        size <= MIN_PAYLOAD
+        and query[_COUNTS:HEADER_LENGTH] == _ONE_QUESTION_ONE_ADDITIONAL
+        and query[start:] in _OPTS
+    ):
+        tails = _TAILS_WITH_KEEPALIVE if keepalive else _TAILS
+        return query[: start + _RDLENGTH] + tails[start % PADDING_BLOCK]
+    start = _last_opt(query)
+    if start < 0:
+        return query
+    return query[: start + _RDLENGTH] + _tail(start, query[start + OPT_LENGTH :], keepalive)
+
+
+def _tail(start: int, options: bytes, keepalive: bool) -> bytes:
+    """RDLENGTH and RDATA of an OPT that begins at ``start``, has ``options`` and what is added."""
     if keepalive:
         options += _ASK_FOR_KEEPALIVE
     padding = -(start + OPT_LENGTH + len(options) + OPTION_HEAD) % PADDING_BLOCK
     if start + OPT_LENGTH + len(options) + OPTION_HEAD + padding <= MAX_MESSAGE:
         options += bytes((0, PADDING, 0, padding)) + bytes(padding)
-    return query[: start + _RDLENGTH] + len(options).to_bytes(2, "big") + options
+    return len(options).to_bytes(2, "big") + options
+
+
+# Of queries without options, as nearly all are, by where in a block their OPT begins.
+_TAILS: Final = tuple(_tail(start, b"", False) for start in range(PADDING_BLOCK))
+_TAILS_WITH_KEEPALIVE: Final = tuple(_tail(start, b"", True) for start in range(PADDING_BLOCK))
 
 
 def _last_opt(query: bytes) -> int:
