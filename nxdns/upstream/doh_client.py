@@ -200,6 +200,8 @@ class DohClient:
                 body += piece
                 if len(body) > MAX_MESSAGE:
                     return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.BODY_LENGTH)
+                if response.length_remaining == 0:
+                    break  # the declared length is there: to read on would only say so
         except Exception as exc:
             return blame(FaultKind.RECEIVE_FAILED, exc)
         self.last.rest_ns = monotonic_ns() - started
