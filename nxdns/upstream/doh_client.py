@@ -14,7 +14,7 @@ from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.blame import blame, refuses_http1
-from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting
+from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting, head_of
 from nxdns.upstream.retry import Decision, retry_decision
 from nxdns.upstream.transport import (
     Cause,
@@ -75,14 +75,16 @@ class DohSite:
             "context": context,
             "resolver": resolver,
             "stats": stats,
-            "target": _target_of(endpoint.path),
-            "headers": {
-                "Host": _host_header(name, endpoint.port),
-                "Content-Type": MEDIA_TYPE,
-                "Accept": MEDIA_TYPE,
-                "Accept-Encoding": "identity",
-                "User-Agent": "nxdns",
-            },
+            "head": head_of(
+                _target_of(endpoint.path),
+                {
+                    "Host": _host_header(name, endpoint.port),
+                    "Content-Type": MEDIA_TYPE,
+                    "Accept": MEDIA_TYPE,
+                    "Accept-Encoding": "identity",
+                    "User-Agent": "nxdns",
+                },
+            ),
         }
 
     def pool(self) -> DohPool:

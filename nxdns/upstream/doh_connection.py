@@ -20,6 +20,8 @@ from nxdns.upstream.exchange import DIAL, FIRST_BYTE, REST, SEND, TLS
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind, SessionStats
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
+#: Fields that urllib3 would otherwise work out by itself.
+_NOT_ADDED = {"Host": "", "Accept-Encoding": "", "Content-Length": "", "User-Agent": ""}
 _SHORTEST_PART_SECONDS = 0.05  # below it a connect would only be begun, never awaited
 
 
@@ -51,6 +53,17 @@ def client_context(ca_file: str | None) -> Any:
     context.set_alpn_protocols([ALPN_HTTP1])
     context.sslsocket_class = CountingSocket
     return context
+
+
+def head_of(target: str, fields: dict[str, str]) -> bytes:
+    """All of a POST's head but the value of its last field, which is the body's length.
+
+    Raises ValueError for what is not printable ASCII: a line break in a field would begin another.
+    """
+    lines = (f"POST {target} HTTP/1.1", *map(": ".join, fields.items()), "Content-Length: ")
+    if not all(line.isprintable() for line in lines):
+        raise ValueError("a line of the head is not printable")
+    return "\r\n".join(lines).encode("ascii")
 
 
 class PhaseFailed(Exception):
@@ -105,8 +118,7 @@ class DohConnection(HTTPSConnection):
         context: Any,
         resolver: Resolver,
         stats: SessionStats,
-        target: str,
-        headers: dict[str, str],
+        head: bytes,
     ) -> None:
         # The host is what urllib3 would look up. The attempt's gevent.Timeout bounds every wait.
         super().__init__("upstream.invalid", timeout=None)
@@ -115,9 +127,7 @@ class DohConnection(HTTPSConnection):
         self._context = context
         self._resolver = resolver
         self._stats = stats
-        self._target = target
-        self._headers = headers
-        self._unsent: list[bytes] = []
+        self._head = head
 
     def connect(self) -> None:
         """Dial, complete the handshake and verify; no half-built connection survives.
@@ -201,9 +211,11 @@ class DohConnection(HTTPSConnection):
             self._stats.open -= 1
         super().close()
 
+    def putheader(self, header: Any, *values: Any) -> None:
+        """Nothing: the fields are in the head, which was made once and not for every request."""
+
     def send(self, data: Any) -> None:
-        """Keep it: what the library would send in pieces leaves as one TLS record."""
-        self._unsent.append(data)
+        """Nothing: :meth:`post` sends head and body, so that they leave as one TLS record."""
 
     def post(self, posting: Posting, body: bytes) -> BaseHTTPResponse:
         """Send ``body``, having dialled if need be; the response with its body still to be read.
@@ -222,17 +234,12 @@ class DohConnection(HTTPSConnection):
         sock.received = 0
         info.phase = SEND
         started = monotonic_ns()
-        self._unsent.clear()
         try:
+            # For the connection's state; see putheader and send for what becomes of its bytes.
             self.request(
-                "POST",
-                self._target,
-                body=body,
-                headers=self._headers,
-                preload_content=False,
-                decode_content=False,
+                "POST", "/", headers=_NOT_ADDED, preload_content=False, decode_content=False
             )
-            super().send(b"".join(self._unsent))
+            super().send(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
         except Exception as exc:
             raise PhaseFailed(FaultKind.SEND_FAILED) from exc
         sent = monotonic_ns()
