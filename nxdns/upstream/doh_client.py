@@ -5,14 +5,16 @@ none on this path, and the ID binds the response to its query.
 """
 
 import logging
+import re
 from time import monotonic, monotonic_ns
 from typing import Any
+from urllib.parse import quote
 
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.blame import blame, refuses_http1
-from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting
+from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting, head_of
 from nxdns.upstream.retry import Decision, retry_decision
 from nxdns.upstream.transport import (
     Cause,
@@ -32,6 +34,8 @@ _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/dns-message"  # RFC 8484 §6
 WANTS_HTTP2 = "the server wants HTTP/2, which nxdns does not speak; use its tls:// form"
 
+_PATH_SAFE = "/:@!$&'()*+,;="  # RFC 3986 §3.3; letters, digits and "-._~" are always safe
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _OK = 200
 _LENGTH_DIGITS = len(str(MAX_MESSAGE))
 # RFC 9110 §15.6.6 and §15.5.22: how a server says that HTTP/1.1 is not enough.
@@ -64,34 +68,30 @@ class DohSite:
         self._warned = False
         self._pool: DohPool | None = None
         name = _name_of(endpoint, tls_name)
-        self._pool_arguments: dict[str, Any] = {
-            # What urllib3 would look up and put in its own log; the connections dial by themselves.
-            "host": "upstream.invalid",
-            "maxsize": leaves,
-            "timeout": None,  # the attempt's gevent.Timeout bounds every wait
+        self._size = leaves
+        self._connection: dict[str, Any] = {
             "endpoint": endpoint,
             "verify_name": name,
             "context": context,
             "resolver": resolver,
             "stats": stats,
-        }
-        self._headers = {
-            "Host": _host_header(name, endpoint.port),
-            "Content-Type": MEDIA_TYPE,
-            "Accept": MEDIA_TYPE,
-            "Accept-Encoding": "identity",
-            "User-Agent": "nxdns",
+            "head": head_of(
+                _target_of(endpoint.path),
+                {
+                    "Host": _host_header(name, endpoint.port),
+                    "Content-Type": MEDIA_TYPE,
+                    "Accept": MEDIA_TYPE,
+                    "Accept-Encoding": "identity",
+                    "User-Agent": "nxdns",
+                },
+            ),
         }
 
     def pool(self) -> DohPool:
         """The connections; new ones after a close."""
         if self._pool is None:
-            self._pool = DohPool(**self._pool_arguments)
+            self._pool = DohPool(self._size, **self._connection)
         return self._pool
-
-    def post(self, pool: DohPool, posting: Posting, query: bytes) -> Any:
-        """See :meth:`DohPool.post`."""
-        return pool.post(posting, self.endpoint.path, self._headers, query)
 
     def warn_of_http2(self) -> None:
         """Tell the owner in the log, once."""
@@ -109,6 +109,12 @@ class DohSite:
 def _name_of(endpoint: Endpoint, tls_name: str | None) -> str:
     """Without what only our own machine and its resolver understand: a scope, the root's dot."""
     return (tls_name or endpoint.host).partition("%")[0].removesuffix(".")
+
+
+def _target_of(path: str) -> str:
+    """``path`` with what RFC 3986 does not allow in one escaped, and what is escaped left so."""
+    path, escapes = _ESCAPE.subn(lambda match: match[0].upper(), path)
+    return quote(path, safe=_PATH_SAFE + "%" * (escapes == path.count("%")))
 
 
 def _host_header(name: str, port: int) -> str:
@@ -156,19 +162,21 @@ class DohClient:
 
     def _post(self, posting: Posting, query: bytes) -> bytes | Fault:
         """One POST. A connection whose exchange did not end cleanly never serves another."""
+        pool = self._site.pool()
         clean = False
         try:
-            outcome = self._transact(posting, query)
+            outcome = self._transact(pool, posting, query)
             clean = isinstance(outcome, bytes)
         finally:
-            if not clean:
+            if clean:
+                pool.put_back(posting)
+            else:
                 posting.discard()
         return outcome
 
-    def _transact(self, posting: Posting, query: bytes) -> bytes | Fault:
-        pool = self._site.pool()
+    def _transact(self, pool: DohPool, posting: Posting, query: bytes) -> bytes | Fault:
         try:
-            response = self._site.post(pool, posting, query)
+            response = pool.post(posting, query)
         except PhaseFailed as failed:
             reason = failed.__cause__
             if not isinstance(reason, Exception):
@@ -178,10 +186,7 @@ class DohClient:
             return blame(failed.kind, reason)
         except Exception as exc:
             return blame(FaultKind.RECEIVE_FAILED, exc)
-        try:
-            outcome = _judge_head(response) or self._read_body(response)
-        finally:
-            response.release_conn()
+        outcome = _judge_head(response) or self._read_body(response)
         if isinstance(outcome, Fault):
             if outcome.cause == Cause.HTTP_VERSION_NOT_SUPPORTED:
                 self.last.hint = WANTS_HTTP2
@@ -197,6 +202,8 @@ class DohClient:
                 body += piece
                 if len(body) > MAX_MESSAGE:
                     return Fault(FaultKind.RESPONSE_TOO_LARGE, Cause.BODY_LENGTH)
+                if response.length_remaining == 0:
+                    break  # the declared length is there: to read on would only say so
         except Exception as exc:
             return blame(FaultKind.RECEIVE_FAILED, exc)
         self.last.rest_ns = monotonic_ns() - started

@@ -1,4 +1,4 @@
-"""urllib3's pool and connection on gevent sockets, with every failure stamped with its phase.
+"""urllib3's connection on gevent sockets, with every failure stamped with its phase.
 
 Nothing is monkey-patched: the sockets and the TLS context are gevent's own, so each wait of
 http.client is a wait of gevent's. (``gevent.ssl.create_default_context`` would build the standard
@@ -9,7 +9,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, cast
 
 from gevent import Timeout, ssl
-from urllib3 import BaseHTTPResponse, HTTPSConnectionPool
+from urllib3 import BaseHTTPResponse
 from urllib3.connection import HTTPSConnection
 
 from nxdns.platform.resolver import Resolver
@@ -20,6 +20,8 @@ from nxdns.upstream.exchange import DIAL, FIRST_BYTE, REST, SEND, TLS
 from nxdns.upstream.transport import Endpoint, ExchangeInfo, FaultKind, SessionStats
 
 ALPN_HTTP1 = "http/1.1"  # RFC 7301; all that urllib3 speaks
+#: Fields that urllib3 would otherwise work out by itself.
+_NOT_ADDED = {"Host": "", "Accept-Encoding": "", "Content-Length": "", "User-Agent": ""}
 _SHORTEST_PART_SECONDS = 0.05  # below it a connect would only be begun, never awaited
 
 
@@ -53,6 +55,17 @@ def client_context(ca_file: str | None) -> Any:
     return context
 
 
+def head_of(target: str, fields: dict[str, str]) -> bytes:
+    """All of a POST's head but the value of its last field, which is the body's length.
+
+    Raises ValueError for what is not printable ASCII: a line break in a field would begin another.
+    """
+    lines = (f"POST {target} HTTP/1.1", *map(": ".join, fields.items()), "Content-Length: ")
+    if not all(line.isprintable() for line in lines):
+        raise ValueError("a line of the head is not printable")
+    return "\r\n".join(lines).encode("ascii")
+
+
 class PhaseFailed(Exception):
     """A phase of an HTTP exchange failed; the reason is its ``__cause__``."""
 
@@ -82,7 +95,7 @@ class Posting:
         return 0 if self.sock is None else self.sock.received
 
     def discard(self) -> None:
-        """Close the connection; back in the pool it is an empty place. Never waits."""
+        """Close the connection, which no other exchange will see. Never waits."""
         if self.response is not None:
             self.response.close()  # its file holds the socket open, too
         if self.connection is not None:
@@ -90,7 +103,7 @@ class Posting:
 
 
 class DohConnection(HTTPSConnection):
-    """Dials the endpoint's own host, whatever the URL or the Host header say."""
+    """Dials the endpoint's own host, whatever the Host header says."""
 
     response_class = StrictResponse
     posting: Posting
@@ -99,20 +112,22 @@ class DohConnection(HTTPSConnection):
 
     def __init__(
         self,
-        *args: Any,
+        *,
         endpoint: Endpoint,
         verify_name: str,
         context: Any,
         resolver: Resolver,
         stats: SessionStats,
-        **kwargs: Any,
+        head: bytes,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        # The host is what urllib3 would look up. The attempt's gevent.Timeout bounds every wait.
+        super().__init__("upstream.invalid", timeout=None)
         self._endpoint = endpoint
         self._verify_name = verify_name
         self._context = context
         self._resolver = resolver
         self._stats = stats
+        self._head = head
 
     def connect(self) -> None:
         """Dial, complete the handshake and verify; no half-built connection survives.
@@ -196,65 +211,83 @@ class DohConnection(HTTPSConnection):
             self._stats.open -= 1
         super().close()
 
-    def request(self, *args: Any, **kwargs: Any) -> None:
-        """Send; urllib3 would pass over a broken pipe here and look for a response."""
-        self.posting.sock = sock = cast(CountingSocket, self.sock)
+    def putheader(self, header: Any, *values: Any) -> None:
+        """Nothing: the fields are in the head, which was made once and not for every request."""
+
+    def send(self, data: Any) -> None:
+        """Nothing: :meth:`post` sends head and body, so that they leave as one TLS record."""
+
+    def post(self, posting: Posting, body: bytes) -> BaseHTTPResponse:
+        """Send ``body``, having dialled if need be; the response with its body still to be read.
+
+        Raises PhaseFailed.
+        """
+        info = posting.info
+        self.posting = posting
+        if self.is_connected:
+            info.begin(reused=True, tls_version=self.tls_version)
+            info.opened_at = self.opened_at
+        else:
+            self.close()  # the peer may have hung up
+            self.connect()
+        posting.sock = sock = cast(CountingSocket, self.sock)
         sock.received = 0
-        self.posting.info.phase = SEND
+        info.phase = SEND
         started = monotonic_ns()
         try:
-            super().request(*args, **kwargs)
+            # For the connection's state; see putheader and send for what becomes of its bytes.
+            self.request(
+                "POST", "/", headers=_NOT_ADDED, preload_content=False, decode_content=False
+            )
+            super().send(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
         except Exception as exc:
             raise PhaseFailed(FaultKind.SEND_FAILED) from exc
-        self.posting.info.send_ns = monotonic_ns() - started
-        self.posting.info.phase = FIRST_BYTE
-
-    def getresponse(self) -> Any:
-        """The head of the response."""
-        started = monotonic_ns()
+        sent = monotonic_ns()
+        info.send_ns = sent - started
+        info.phase = FIRST_BYTE
         try:
-            response = super().getresponse()
+            posting.response = response = self.getresponse()
         except Exception as exc:
             raise PhaseFailed(FaultKind.RECEIVE_FAILED) from exc
-        self.posting.info.first_byte_ns = monotonic_ns() - started
-        self.posting.info.phase = REST
+        info.first_byte_ns = monotonic_ns() - sent
+        info.phase = REST
         return response
 
 
-class DohPool(HTTPSConnectionPool):
-    """The connections of one endpoint, the most recently used one first."""
+class DohPool:
+    """The connections of one endpoint that no exchange uses, the most recently used one last.
 
-    ConnectionCls = DohConnection
-    _next: Posting | None = None
+    urllib3's pool can more (proxies, redirects, retries), which costs a tenth of a whole query.
+    """
 
-    def post(self, posting: Posting, path: str, headers: dict[str, str], body: bytes) -> Any:
-        """Send ``body``; the response with its body still to be read.
+    def __init__(self, size: int, **connection: Any) -> None:
+        """``connection`` is what a :class:`DohConnection` is made of."""
+        self._size = size
+        self._connection = connection
+        self._idle: list[DohConnection] = []
+        self._is_open = True
 
-        Raises PhaseFailed, or what urllib3 raises for a head that it cannot read.
-        """
-        # urlopen asks for its connection before it first waits, so nobody can come in between.
-        self._next = posting
-        posting.response = self.urlopen(
-            "POST",
-            path,
-            body=body,
-            headers=headers,
-            retries=False,
-            redirect=False,
-            assert_same_host=False,
-            preload_content=False,
-            decode_content=False,
-        )
-        return posting.response
-
-    def _get_conn(self, timeout: float | None = None) -> Any:
-        connection = cast(DohConnection, super()._get_conn(timeout))
-        posting = cast(Posting, self._next)
-        self._next = None
-        if posting.fresh:
-            connection.close()  # urllib3 dials anew with a connection that it finds closed
-        posting.info.begin(reused=True, tls_version=connection.tls_version)
-        posting.info.opened_at = connection.opened_at
+    def post(self, posting: Posting, body: bytes) -> BaseHTTPResponse:
+        """See :meth:`DohConnection.post`."""
+        if posting.fresh or not self._idle:
+            connection = DohConnection(**self._connection)
+        else:
+            connection = self._idle.pop()
         posting.connection = connection
-        connection.posting = posting
-        return connection
+        return connection.post(posting, body)
+
+    def put_back(self, posting: Posting) -> None:
+        """Keep the connection of an exchange that has ended cleanly. Never waits."""
+        connection = cast(DohConnection, posting.connection)
+        if connection.is_closed:
+            return  # the server has asked for it
+        if self._is_open and len(self._idle) < self._size:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close idle connections now, those in use when their exchange ends. Never waits."""
+        self._is_open = False
+        while self._idle:
+            self._idle.pop().close()

@@ -4,6 +4,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from nxdns.upstream.doh_client import DohClient
 from tests.support.authority import Authority, Issued
 from tests.support.http_peer import Request, leaves_at, read_request, reply, well_behaved
 from tests.support.messages import make_query, make_response
@@ -66,6 +67,22 @@ def test_eight_leaves_of_a_site_ask_at_once_and_use_their_eight_connections_agai
             gevent.joinall(asking, raise_error=True)
             assert [task.value for task in asking] == [make_response(query) for query in queries]
         assert peer.accepts == LEAVES
+
+
+def test_no_more_connections_are_kept_than_the_site_has_leaves(
+    authority: Authority, certificate: Issued
+) -> None:
+    with (
+        TlsPeer(certificate.openssl_context(), well_behaved()) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        asking = [
+            gevent.spawn(DohClient(leaves.site).exchange, make_query()) for _ in range(LEAVES)
+        ]
+        gevent.joinall(asking, raise_error=True)
+        assert all(isinstance(task.value, bytes) for task in asking)
+        assert peer.accepts == LEAVES
+        assert leaves.stats.open == 1
 
 
 def test_close_ends_idle_connections_and_the_leaf_can_be_used_again(

@@ -265,6 +265,29 @@ def test_a_query_of_65535_bytes_is_sent_whole(authority: Authority, certificate:
     assert [request.body for request in seen] == [query]
 
 
+def test_a_request_is_one_tls_record(authority: Authority, certificate: Issued) -> None:
+    records: list[bytes] = []
+
+    def script(session: Session) -> None:
+        while True:
+            records.append(session.recv())
+            session.send(reply(make_response(records[-1].partition(b"\r\n\r\n")[2])))
+
+    with (
+        TlsPeer(certificate.openssl_context(), script) as peer,
+        leaves_at(peer.port, authority) as leaves,
+    ):
+        outcomes = [leaves.first.exchange(make_query(id_=number)) for number in range(3)]
+    assert all(isinstance(outcome, bytes) for outcome in outcomes)
+    assert len(records) == 3
+
+
+@pytest.mark.parametrize("name", ["doh.test\r\nX-Injected: 1", "doh.test\n", "d\u00f6h.test"])
+def test_a_name_that_no_field_can_hold_is_refused(authority: Authority, name: str) -> None:
+    with pytest.raises(ValueError), leaves_at(443, authority, tls_name=name):  # noqa: PT011
+        pass
+
+
 def test_a_site_of_another_scheme_is_refused(authority: Authority) -> None:
     endpoint = Endpoint.parse("tls://127.0.0.1")
     with pytest.raises(ValueError, match="DoH leaf"):
