@@ -37,8 +37,9 @@ class TlsEvents:
         "_send",
         "_stream",
         "_unsent",
+        "_wanted",
+        "_watching",
         "_writer",
-        "listening",
     )
 
     def __init__(
@@ -70,7 +71,8 @@ class TlsEvents:
         self._send = sock._sock.send
         self._unsent = b""
         self._closed = False
-        self.listening = False
+        self._wanted = False
+        self._watching = False
         # What came along with the end of the handshake would wait for the next bytes to be read.
         loop.run_callback(self._read_early)
 
@@ -81,15 +83,16 @@ class TlsEvents:
 
     def listen(self) -> None:
         """Read whatever comes from now on."""
-        if not self.listening:
-            self.listening = True
+        self._wanted = True
+        if not self._watching:
+            self._watching = True
             self._reader.start(self._read)
 
     def pause(self) -> None:
         """Leave whatever comes to the kernel."""
-        if self.listening:
-            self.listening = False
-            self._reader.stop()
+        # The watcher stays until something does come: where each query comes alone, to stop and
+        # start it would cost each of them a call of the kernel.
+        self._wanted = False
 
     def write(self, data: bytes) -> None:
         """Send ``data`` now, or when the kernel has room. Raises OSError, SSL.Error."""
@@ -133,6 +136,10 @@ class TlsEvents:
                 self._on_plaintext(plaintext)
 
     def _read(self) -> None:
+        if not self._wanted:
+            self._watching = False
+            self._reader.stop()
+            return
         try:
             plaintext = self._receive_some()
         except BlockingIOError:
@@ -163,7 +170,6 @@ class TlsEvents:
     def close(self) -> None:
         """Close, saying so to the peer if it can be said at once."""
         self._closed = True
-        self.listening = False
         for watcher in (self._reader, self._writer):
             watcher.stop()
             watcher.close()

@@ -11,6 +11,7 @@ from OpenSSL import SSL
 
 from nxdns.platform.tls_errors import TlsTruncated
 from nxdns.platform.tls_events import TlsEvents
+from tests.support.fake_clients import settle
 from tests.support.leaks import no_descriptor_left
 from tests.support.tls_pair import Pair, ciphertext_of
 from tests.support.waiting import eventually
@@ -142,13 +143,29 @@ def test_whoever_pauses_hears_nothing_until_it_listens_again(pair: Pair, client:
     client.events.listen()
     client.events.pause()
     client.events.pause()
-    assert not client.events.listening
     pair.server.send(b"answer")
-    gevent.idle()
-    gevent.sleep(0)
+    settle()
     assert client.heard == []
     client.events.listen()
-    assert client.events.listening
+    eventually(lambda: client.heard == [b"answer"])
+    pair.server.send(b"and more")
+    eventually(lambda: client.all_heard == b"answerand more")
+
+
+def test_what_comes_while_nobody_listens_does_not_keep_the_loop_busy(
+    pair: Pair, client: Client
+) -> None:
+    client.events.listen()
+    client.events.pause()
+    pair.server.send(b"answer")
+    pair.server.close()
+    loop = gevent.get_hub().loop
+    settle()
+    before = loop.iteration
+    gevent.sleep(0.05)
+    assert loop.iteration - before < 10
+    assert (client.heard, client.ends) == ([], [])
+    client.events.listen()
     eventually(lambda: client.heard == [b"answer"])
 
 
@@ -158,7 +175,7 @@ def test_whoever_pauses_in_its_own_callback_hears_no_more(pair: Pair, client: Cl
     pair.server.send(b"one")
     eventually(lambda: client.heard == [b"one"])
     pair.server.send(b"two")
-    gevent.idle()
+    settle()
     assert client.heard == [b"one"]
     client.events.listen()
     eventually(lambda: client.heard == [b"one", b"two"])
