@@ -81,7 +81,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
         return os.fstat(self._socket.fileno()).st_ino
 
     def do_read(self) -> None:
-        """Hand each datagram that has arrived to a worker. Runs in the event loop."""
+        """Hand datagrams that have arrived to workers. Runs in the event loop."""
         self._datagrams.read()
 
     def handle(self, *_arguments: object) -> None:
@@ -105,7 +105,7 @@ class UdpServer(DatagramServer):  # type: ignore[misc]  # gevent ships no types
 
     def _read_rest(self) -> None:
         if self.started and not self.closed:
-            self.do_read()
+            self._datagrams.read_all()
 
     def stop(self, timeout: float | None = None) -> None:
         """Read no more, let replies in flight leave within ``timeout`` seconds, then close."""

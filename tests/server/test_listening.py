@@ -165,13 +165,19 @@ def test_what_had_come_before_it_went_is_answered(started: Started) -> None:
     stays, goes = _free(), _free("127.0.0.2")
     house = started(stays, goes)
     with udp_asker(goes) as udp, tcp_asker(goes) as tcp:
-        # Both are in the kernel, and nobody has looked yet.
+        for _ in range(2):
+            udp.send(QUERY)
+            assert udp.recv(512) == answer(QUERY)
+        # All are in the kernel, and nobody has looked yet.
         udp.setblocking(False)
-        udp.send(QUERY)
+        queries = [make_query(id_=number) for number in range(3)]
+        for query in queries:
+            udp.send(query)
         tcp.sock._sock.send(frame(QUERY))
         house.want(stays)
         udp.settimeout(10)
-        assert udp.recv(512) == tcp.reply() == answer(QUERY)
+        assert sorted(udp.recv(512) for _ in queries) == sorted(map(answer, queries))
+        assert tcp.reply() == answer(QUERY)
         tcp.wait_for_clean_close()
 
 

@@ -158,6 +158,20 @@ def test_a_longer_datagram_is_dropped_and_counted(address: ListenAddress, size: 
 
 
 @EITHER_ADDRESS
+def test_queries_that_come_together_are_all_answered_after_some_that_came_alone(
+    address: ListenAddress,
+) -> None:
+    server = UdpServer(address, Handler(EchoingClient()))
+    with serving(server), udp_asker(server.bound, "127.0.0.1") as sock:
+        for together in (1, 1, 2, 1, 1, 30, 1, 1, 3):
+            queries = [make_query(id_=number) for number in range(together)]
+            for query in queries:
+                sock.send(query)
+            assert sorted(sock.recv(512) for _ in queries) == sorted(map(answer, queries))
+    assert (server.stats.received, arrived(server)) == (41, 41)
+
+
+@EITHER_ADDRESS
 def test_a_full_pool_drops_and_goes_on_reading(address: ListenAddress) -> None:
     client = GatedClient()
     handler = Handler(client)
