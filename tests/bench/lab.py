@@ -15,7 +15,7 @@ import gevent
 from gevent import socket, subprocess
 
 from nxdns.platform.address import ListenAddress
-from tests.bench.measure import ROOT
+from tests.bench.measure import ROOT, cpu_seconds
 from tests.bench.rig import Loaded, Upstream
 
 LAB_VARIABLE = "NXDNS_LAB"
@@ -123,7 +123,7 @@ class LabRig:
         return _loaded(self._lib.burst(server.host, server.port, names, timeout=_CLIENT_SECONDS))
 
     def cpu_seconds(self, process: int) -> float:
-        return float(self._lib.cpu(process))
+        return sum(cpu_seconds(each) for each in self._lib.tree(process))
 
     def peak_mib(self, process: int) -> float:
         return float(self._lib.rss_peak(process))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nxdns.platform.address import ListenAddress
+from tests.bench import measure
 from tests.bench.lab import FLOOR, PEERS, LabRig, NoLab
-from tests.bench.measure import CONFIG, forwarder
+from tests.bench.measure import forwarder
 from tests.bench.rig import Rig, Upstream
 from tests.bench.table import Figures
 
@@ -79,7 +80,7 @@ def config(bench: Bench, ports: tuple[int, ...]) -> str:
     )
     rig = bench.rig
     extra = f'{more}[storage]\npath = ""'
-    return CONFIG.format(port=first, name=rig.tls_name, ca_file=rig.ca_file, extra=extra)
+    return measure.config(first, rig.tls_name, rig.ca_file, extra=extra)
 
 
 def _peer(name: str) -> Start:

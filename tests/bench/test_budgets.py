@@ -7,7 +7,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from tests.bench.measure import CONFIG, Load, forwarder
+from tests.bench.measure import Load, config, forwarder
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.tls_peer import Session, TlsPeer
 
@@ -30,7 +30,7 @@ def test_a_silent_upstream_leaves_no_client_waiting_beyond_the_total_budget(
         TlsPeer(certificate.openssl_context(), stay_silent) as silent,
         forwarder(
             tmp_path,
-            CONFIG.format(port=silent.port, name=NAME, ca_file=authority.ca_file, extra=""),
+            config(silent.port, NAME, authority.ca_file),
         ) as (_, address),
     ):
         started = time.monotonic()

@@ -28,7 +28,8 @@ from nxdns.upstream.histogram import BOUNDS_MS
 from nxdns.upstream.histogram import Histogram as Durations
 from nxdns.upstream.history import History
 from nxdns.web.metrics import Metrics
-from tests.bench.measure import first_line, peer, program
+from tests.bench.measure import config, first_line, peer, program
+from tests.bench.steady import SteadyRate
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.full_overview import NO_TROUBLE, UPSTREAM, StillSource, with_upstreams
 from tests.support.messages import make_query, make_response
@@ -148,22 +149,9 @@ def _scrape_ms(metrics: Metrics) -> tuple[float, float]:
 _PER_SECOND = 2_000
 _SECONDS = 6.0
 _PAIRS = 5
-_MOST_BEHIND_SECONDS = 0.01
 _MOST_LOST = 0.001  # on a machine that has other things to do
 # Neither is a promise of this machine: what differs is noise, and this is far above a scrape's.
 _MOST = 1.5
-
-_CONFIG = """
-[server]
-listen = ["127.0.0.1:0"]
-[[upstreams]]
-url = "tls://127.0.0.1:{port}"
-tls_name = "{name}"
-[tls]
-ca_file = "{ca_file}"
-[web]
-listen = "127.0.0.1:0"
-"""
 
 _PROMETHEUS = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -171,49 +159,6 @@ scrape_configs:
   - job_name: nxdns
     static_configs: [{{targets: ["{target}"]}}]
 """
-
-
-class _SteadyLoad:
-    """Queries at a steady rate, whoever may have answered those before."""
-
-    def __init__(self, server: ListenAddress, per_second: int, seconds: float) -> None:
-        self.latencies_ms: list[float] = []
-        self.sent = 0
-        self._asked: dict[int, float] = {}
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.connect((server.host, server.port))
-            reading = gevent.spawn(self._read, sock)
-            self._send(sock, per_second, seconds)
-            with Timeout(5.0, False):
-                while self._asked:
-                    gevent.sleep(0.01)
-            reading.kill()
-        self.lost = len(self._asked)
-
-    def _send(self, sock: Any, per_second: int, seconds: float) -> None:
-        query = bytearray(make_query())
-        started = time.monotonic()
-        for number in range(int(per_second * seconds)):
-            due = started + number / per_second
-            while (early := due - time.monotonic()) > 0:
-                gevent.sleep(early)
-            # This process was held up: to catch up at once would be a burst of our own making.
-            if early < -_MOST_BEHIND_SECONDS:
-                started -= early
-            query[:2] = number.to_bytes(2, "big")
-            self._asked[number] = time.monotonic()
-            sock.send(query)
-            self.sent += 1
-
-    def _read(self, sock: Any) -> None:
-        while True:
-            reply = sock.recv(4096)
-            asked = self._asked.pop(int.from_bytes(reply[:2], "big"))
-            self.latencies_ms.append((time.monotonic() - asked) * 1000)
-
-    def quantile(self, part: float) -> float:
-        ordered = sorted(self.latencies_ms)
-        return ordered[int(part * len(ordered))]
 
 
 @contextmanager
@@ -278,8 +223,7 @@ def test_a_prometheus_that_scrapes_every_second_does_not_move_the_p99_at_2000_qu
     file = tmp_path / "nxdns.toml"
     with ExitStack() as running:
         _, upstream = running.enter_context(peer("upstream", certificate.pem, certificate.pem, "0"))
-        text = _CONFIG.format(port=upstream.port, name=NAME, ca_file=authority.ca_file)
-        file.write_text(text)
+        file.write_text(config(upstream.port, NAME, authority.ca_file, web="127.0.0.1:0"))
         address, target = running.enter_context(_forwarder(file))
         _, other_target = running.enter_context(_forwarder(file))
         folders = [tmp_path / "this", tmp_path / "other"]
@@ -290,13 +234,13 @@ def test_a_prometheus_that_scrapes_every_second_does_not_move_the_p99_at_2000_qu
         for each in (prometheus, other_prometheus):
             eventually(partial(_is_up, each), seconds=60)
         os.kill(process, signal.SIGSTOP)
-        _SteadyLoad(address, _PER_SECOND, 2.0)
+        SteadyRate(address, _PER_SECOND, 2.0)
         quiet, scraped = [], []
         for _ in range(_PAIRS):
-            quiet.append(_SteadyLoad(address, _PER_SECOND, _SECONDS))
+            quiet.append(SteadyRate(address, _PER_SECOND, _SECONDS))
             os.kill(other, signal.SIGSTOP)
             os.kill(process, signal.SIGCONT)
-            scraped.append(_SteadyLoad(address, _PER_SECOND, _SECONDS))
+            scraped.append(SteadyRate(address, _PER_SECOND, _SECONDS))
             os.kill(process, signal.SIGSTOP)
             os.kill(other, signal.SIGCONT)
         os.kill(process, signal.SIGCONT)
@@ -305,7 +249,7 @@ def test_a_prometheus_that_scrapes_every_second_does_not_move_the_p99_at_2000_qu
         took = _asked_of(prometheus, "avg_over_time(scrape_duration_seconds[10m])")
     assert scrapes >= 0.8 * _PAIRS * _SECONDS
     assert counted > _PAIRS * _PER_SECOND * _SECONDS
-    without, with_it = ([load.quantile(0.99) for load in loads] for loads in (quiet, scraped))
+    without, with_it = ([load.p99_ms for load in loads] for loads in (quiet, scraped))
     # Pairs are neighbours in time: what else the machine does is much the same for both.
     ratio = statistics.median(b / a for a, b in zip(without, with_it, strict=True))
     noise = max(without) / min(without)

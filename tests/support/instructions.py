@@ -19,7 +19,7 @@ from gevent import Timeout, socket, subprocess
 
 from nxdns.dns import packet
 from nxdns.platform.address import ListenAddress, parse_listen_address
-from tests.bench.measure import ROOT, peer
+from tests.bench.measure import ROOT, config, peer
 from tests.support import clockless
 from tests.support.authority import NAME, Authority
 from tests.support.messages import make_query
@@ -33,16 +33,7 @@ _PATIENCE_SECONDS = 300.0  # valgrind needs up to a minute to start Python on a 
 _ALLOCATORS = frozenset({"malloc", "calloc", "realloc"})
 _FUNCTION = re.compile(r"c?fn=\((\d+)\)(?: (.+))?")
 
-_CONFIG = """
-[server]
-listen = ["127.0.0.1:0"]
-[[upstreams]]
-url = "tls://127.0.0.1:{port}"
-tls_name = "{name}"
-[tls]
-ca_file = "{ca_file}"
-[web]
-listen = ""
+_UNHURRIED = """
 [storage]
 path = ""
 # Under valgrind, beside other work, an answer takes as long as it takes.
@@ -110,32 +101,30 @@ class Forwarding:
         authority = Authority(folder)
         pem = authority.issue(NAME).pem
         with peer("upstream", pem, pem, "0") as (_, upstream):
-            config = folder / "nxdns.toml"
-            config.write_text(
-                _CONFIG.format(port=upstream.port, name=NAME, ca_file=authority.ca_file)
-            )
-            self._warm_bytecode(config)
-            few, many = self._side_by_side(config, (self.few, self.many))
+            file = folder / "nxdns.toml"
+            file.write_text(config(upstream.port, NAME, authority.ca_file, extra=_UNHURRIED))
+            self._warm_bytecode(file)
+            few, many = self._side_by_side(file, (self.few, self.many))
         return many.per_query(few, self.many - self.few)
 
-    def _warm_bytecode(self, config: Path) -> None:
+    def _warm_bytecode(self, file: Path) -> None:
         """Let what a first start compiles lie beside its source: else one run would compile it."""
-        with self._serving(config, ()) as (_, address):
+        with self._serving(file, ()) as (_, address):
             _ask(address, 1, 1)
 
-    def _side_by_side(self, config: Path, runs: tuple[int, ...]) -> list[Counted]:
+    def _side_by_side(self, file: Path, runs: tuple[int, ...]) -> list[Counted]:
         """Instructions do not depend on who else runs, so that all runs may be at once."""
-        running = [gevent.spawn(self._run, config, queries) for queries in runs]
+        running = [gevent.spawn(self._run, file, queries) for queries in runs]
         try:
             gevent.joinall(running, raise_error=True)
         finally:
             gevent.killall(running)
         return [each.value for each in running]
 
-    def _run(self, config: Path, queries: int) -> Counted:
-        out = config.parent / f"callgrind.{queries}"
+    def _run(self, file: Path, queries: int) -> Counted:
+        out = file.parent / f"callgrind.{queries}"
         valgrind = ("valgrind", "--tool=callgrind", "--vgdb=no", "--dump-line=no")
-        with self._serving(config, (*valgrind, f"--callgrind-out-file={out}")) as (child, address):
+        with self._serving(file, (*valgrind, f"--callgrind-out-file={out}")) as (child, address):
             _ask(address, WARM_QUERIES + queries, self.in_flight)
             child.send_signal(signal.SIGTERM)
             with Timeout(_PATIENCE_SECONDS):
@@ -143,11 +132,9 @@ class Forwarding:
         return read_callgrind(out.read_text())
 
     @contextmanager
-    def _serving(
-        self, config: Path, inside: tuple[str, ...]
-    ) -> Iterator[tuple[Any, ListenAddress]]:
+    def _serving(self, file: Path, inside: tuple[str, ...]) -> Iterator[tuple[Any, ListenAddress]]:
         child = subprocess.Popen(
-            [*inside, self.python, *self.program, "serve", "--config", str(config)],
+            [*inside, self.python, *self.program, "serve", "--config", str(file)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
