@@ -7,6 +7,7 @@ ended, so no reload ever breaks a query in flight.
 from collections.abc import Callable
 from typing import Protocol
 
+from nxdns.dns.packet import Packet
 from nxdns.upstream.histogram import Histogram
 from nxdns.upstream.pool import UpstreamPool
 
@@ -52,7 +53,7 @@ class Owner:
     def current(self) -> Generation:
         return self._current.generation
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         """See :class:`~nxdns.upstream.transport.Client`."""
         pinned = self._current
         pinned.pins += 1

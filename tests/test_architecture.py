@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "server": {"dns", "platform", "upstream"},
     "web": {"snapshots"},
     "config": {"dns", "platform", "upstream", "storage", "server", "snapshots"},
-    "owner": {"upstream"},
+    "owner": {"dns", "upstream"},
     "upstreams": {"platform", "upstream", "config"},
     "counters": set(),
     "reloads": {"snapshots"},

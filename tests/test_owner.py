@@ -8,6 +8,7 @@ import pytest
 from nxdns.owner import Owner
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import LocalKind, LocalResource, PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -21,6 +22,9 @@ from tests.support.fake_leaves import (
     entry_of,
     pool_of,
 )
+from tests.support.messages import make_response
+
+ONE, TWO = (make_response(QUERY, f"192.0.2.{host}") for host in (1, 2))
 
 
 class Story:
@@ -58,13 +62,13 @@ def story() -> Story:
 
 
 def test_an_exchange_goes_to_the_current_generation(story: Story) -> None:
-    one, two = SteadyLeaf(b"one"), SteadyLeaf(b"two")
+    one, two = SteadyLeaf(ONE), SteadyLeaf(TWO)
     owner = story.owner(story.generation("one", one))
-    assert owner.exchange(QUERY) == b"one"
+    assert exchanged(owner, QUERY) == ONE
     second = story.generation("two", two)
     owner.replace(second)
     assert owner.current is second
-    assert owner.exchange(QUERY) == b"two"
+    assert exchanged(owner, QUERY) == TWO
     assert len(one.queries) == 1
 
 
@@ -72,7 +76,7 @@ def test_an_idle_generation_is_retired_at_once_and_the_current_one_reconciled(
     story: Story,
 ) -> None:
     owner = story.owner(story.generation("one"))
-    owner.exchange(QUERY)
+    exchanged(owner, QUERY)
     owner.replace(story.generation("two"))
     assert story.told == ["close one", "reconcile two"]
 
@@ -80,28 +84,28 @@ def test_an_idle_generation_is_retired_at_once_and_the_current_one_reconciled(
 def test_a_pinned_generation_is_retired_once_when_its_last_exchange_has_ended(
     story: Story,
 ) -> None:
-    leaves = [GatedLeaf(b"one"), GatedLeaf(b"one")]
+    leaves = [GatedLeaf(ONE), GatedLeaf(ONE)]
     owner = story.owner(story.generation("one", *leaves))
-    asking = [gevent.spawn(owner.exchange, QUERY) for _ in leaves]
+    asking = [gevent.spawn(exchanged, owner, QUERY) for _ in leaves]
     for leaf in leaves:
         leaf.entered.wait()
     leaves.reverse()  # the last one is lent first
-    owner.replace(story.generation("two", SteadyLeaf(b"two")))
-    assert owner.exchange(QUERY) == b"two"
+    owner.replace(story.generation("two", SteadyLeaf(TWO)))
+    assert exchanged(owner, QUERY) == TWO
     assert story.told == []
     for leaf, each in zip(leaves, asking, strict=True):
         assert story.told == [], "the other exchange still runs"
         leaf.gate.set()
-        assert each.get() == b"one", "the reload broke no query in flight"
+        assert each.get() == ONE, "the reload broke no query in flight"
     assert story.told == ["close one", "reconcile two"]
-    owner.exchange(QUERY)
+    exchanged(owner, QUERY)
     assert story.told == ["close one", "reconcile two"]
 
 
 def test_the_generation_that_is_current_at_the_last_release_is_reconciled(story: Story) -> None:
     leaf = GatedLeaf()
     owner = story.owner(story.generation("one", leaf))
-    asking = gevent.spawn(owner.exchange, QUERY)
+    asking = gevent.spawn(exchanged, owner, QUERY)
     leaf.entered.wait()
     owner.replace(story.generation("two"))
     owner.replace(story.generation("three"))
@@ -120,7 +124,7 @@ def test_a_failed_exchange_lets_go_of_its_generation(
 ) -> None:
     owner = story.owner(story.generation("one", ScriptedLeaf(step)))
     with pytest.raises(error):
-        owner.exchange(QUERY)
+        exchanged(owner, QUERY)
     owner.replace(story.generation("two"))
     assert story.told == ["close one", "reconcile two"]
 
@@ -128,7 +132,7 @@ def test_a_failed_exchange_lets_go_of_its_generation(
 def test_a_killed_exchange_lets_go_of_its_generation(story: Story) -> None:
     leaf = GatedLeaf()
     owner = story.owner(story.generation("one", leaf))
-    asking = gevent.spawn(owner.exchange, QUERY)
+    asking = gevent.spawn(exchanged, owner, QUERY)
     leaf.entered.wait()
     owner.replace(story.generation("two"))
     asking.kill()
@@ -138,7 +142,7 @@ def test_a_killed_exchange_lets_go_of_its_generation(story: Story) -> None:
 def test_one_that_is_killed_while_it_queues_lets_go_as_well(story: Story) -> None:
     leaf = GatedLeaf()
     owner = story.owner(story.generation("one", leaf))
-    asking = [gevent.spawn(owner.exchange, QUERY) for _ in range(2)]
+    asking = [gevent.spawn(exchanged, owner, QUERY) for _ in range(2)]
     leaf.entered.wait()
     gevent.idle()
     owner.replace(story.generation("two"))
@@ -178,9 +182,9 @@ def test_what_clients_waited_is_counted_failed_attempts_included(story: Story) -
         priority=2,
     )
     owner = story.owner(Generation(story, "one", pool_of(failing, good, clock=story.clock)))
-    owner.exchange(QUERY)
+    exchanged(owner, QUERY)
     with pytest.raises(PeerFault):
-        owner.exchange(QUERY)
+        exchanged(owner, QUERY)
     waits = owner.waits.snapshot()
     assert sum(waits.counts) == 2
     assert waits.sum_seconds == pytest.approx(0.420 + 0.340)
@@ -189,7 +193,7 @@ def test_what_clients_waited_is_counted_failed_attempts_included(story: Story) -
 
 def test_it_is_one_histogram_for_all_generations(story: Story) -> None:
     owner = story.owner(story.generation("one"))
-    owner.exchange(QUERY)
+    exchanged(owner, QUERY)
     owner.replace(story.generation("two"))
-    owner.exchange(QUERY)
+    exchanged(owner, QUERY)
     assert sum(owner.waits.snapshot().counts) == 2

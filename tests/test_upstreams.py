@@ -13,6 +13,7 @@ from nxdns.owner import Owner
 from nxdns.upstream.entry import Entry
 from nxdns.upstreams import StartError, Upstreams
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import ManualClock
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
@@ -77,7 +78,7 @@ def test_an_upstream_of_the_same_identity_goes_on_with_all_that_is_known_of_it(
     with TlsPeer(certificate.openssl_context(), answer_all(respond)) as peer:
         other = upstream(1, 'name = "other"')
         old = Upstreams.build(files.config(upstream(peer.port), other))
-        old.pool.exchange(QUERY)
+        exchanged(old.pool, QUERY)
         new = Upstreams.build(files.config(upstream(peer.port, *changed), other), before=old)
         with closing_all([old, new]):
             port = peer.port
@@ -160,7 +161,7 @@ def test_an_exchange_in_flight_in_the_old_generation_counts_for_the_new_one(
         config = files.config(upstream(peer.port))
         old = Upstreams.build(config)
         owner = Owner(old, ManualClock(), retired.append)
-        asking = gevent.spawn(owner.exchange, QUERY)
+        asking = gevent.spawn(exchanged, owner, QUERY)
         asked.wait()
         new = Upstreams.build(config, before=old)
         owner.replace(new)
@@ -181,11 +182,11 @@ def test_sessions_are_dialled_anew_and_no_counter_falls(files: Files, certificat
         config = files.config(upstream(peer.port))
         old = Upstreams.build(config)
         owner = Owner(old, ManualClock(), lambda _: None)
-        owner.exchange(QUERY)
+        exchanged(owner, QUERY)
         new = Upstreams.build(config, before=old)
         owner.replace(new)
         with closing_all([new]):
-            owner.exchange(QUERY)
+            exchanged(owner, QUERY)
             [seen] = new.pool.snapshot(0.0)
             assert peer.accepts == 2
             assert (seen.successes_total, seen.dials_total, seen.open_sessions) == (2, 2, 1)

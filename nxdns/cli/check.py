@@ -67,7 +67,7 @@ def _probe(config: Config, upstream: UpstreamConfig) -> bool:
     finally:
         upstreams.close()
     took_ms = (time.monotonic_ns() - started) // NS_PER_MS
-    rcode = Rcode(packet.parse(response).rcode)
+    rcode = Rcode(response.rcode)
     # Any validated response is a sign of health; but that it refuses everybody is worth a word.
     answered = "" if rcode in (Rcode.NOERROR, Rcode.NXDOMAIN) else f", answered {rcode.name}"
     verified = f"{leaf.last.tls_version} name verified ({name})"

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from typing import Final
 
-from nxdns.dns.packet import Packet, Record, unpack_record
+from nxdns.dns.packet import Packet, Record
 
 MAX_DATAGRAM: Final = 4096  # RFC 6891 §6.2.5 suggests it as the largest payload size to advertise
 # RFC 1035 §4.2.1: what every client takes; RFC 6891 §6.2.3 reads less as this
@@ -22,12 +22,16 @@ Option = tuple[int, bytes]
 """OPTION-CODE and OPTION-DATA."""
 
 
+# Clients differ in their payload size and DO. Whoever sends ever new ones is read each time.
+_PLAIN: Final = 64
+
+
 class OptError(ValueError):
     """An OPT record that is malformed, misplaced or not alone; RFC 6891 §6.1.1 asks for FORMERR."""
 
 
 class Opt:
-    """What one OPT record says."""
+    """What one OPT record says. Not to be changed: many packets may have the same."""
 
     __slots__ = ("dnssec_ok", "extended_rcode", "options", "payload_size", "version")
 
@@ -41,6 +45,9 @@ class Opt:
         self.dnssec_ok = dnssec_ok
         #: OPTION-CODE, OPTION-LENGTH, OPTION-DATA, repeated; as they came.
         self.options = options
+
+
+_plain: Final[dict[bytes, Opt]] = {}
 
 
 def parse_opt(record: Record) -> Opt:
@@ -76,9 +83,14 @@ def find_opt(packet: Packet) -> Opt | None:
     wire, start, fixed = packet.wire, packet.opt_start, packet.opt_fixed
     if wire[start] or wire[fixed + 8] or wire[fixed + 9]:
         return parse_opt(Record(wire, start, fixed))
-    # The root's, and without options, as most are: spelled out, for this is on every query's path.
-    _, payload_size, ttl, _ = unpack_record(wire, fixed)
-    return Opt(payload_size, ttl >> 24, ttl >> 16 & 0xFF, bool(ttl & DO), b"")
+    # The root's, and without options, as nearly all are, and few different ones.
+    encoded = wire[start : start + OPT_LENGTH]
+    opt = _plain.get(encoded)
+    if opt is None:
+        opt = parse_opt(Record(wire, start, fixed))
+        if len(_plain) < _PLAIN:
+            _plain[encoded] = opt
+    return opt
 
 
 def udp_limit(opt: Opt | None) -> int:

@@ -27,7 +27,7 @@ from nxdns.dns.edns import (
 )
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.header import HEADER_LENGTH, RCODE_MASK, WalkError
-from nxdns.dns.name import NameLengths
+from nxdns.dns.name import POINTER, NameLengths
 from nxdns.dns.packet import RECORD_FIXED, Packet, parse
 from nxdns.dns.records import MoveError, Mover, records_of
 
@@ -73,15 +73,18 @@ def to_upstream(asked: Packet, opt: Opt | None) -> bytes:
     return _with_opt(asked, ours)
 
 
-def complete(query: bytes, *, keepalive: bool) -> bytes:
-    """``query`` with what concerns this hop alone in the OPT that it ends in.
+def complete(query: bytes, *, keepalive: bool) -> tuple[bytes, int]:
+    """``query`` with what concerns this hop alone in the OPT that it ends in; where its question
+    ends.
 
     That is padding to a multiple of 128 octets and, on a TLS session, the wish to know how long it
-    may stay idle. A query that ends in no OPT, or has no room, is returned as it is.
+    may stay idle. A query that ends in no OPT, or has no room, is returned as it is. The end of the
+    question is told of one that has nothing else but this OPT, and whose name has no pointer, as
+    nearly all are; else it is 0.
     """
     size = len(query)
     if size > MAX_MESSAGE - OPT_LENGTH:
-        return query
+        return query, 0
     start = size - OPT_LENGTH
     if (
         size <= MIN_PAYLOAD
@@ -89,11 +92,14 @@ def complete(query: bytes, *, keepalive: bool) -> bytes:
         and query[start:] in _OPTS
     ):
         tails = _TAILS_WITH_KEEPALIVE if keepalive else _TAILS
-        return query[: start + _RDLENGTH] + tails[start % PADDING_BLOCK]
+        # A name ends in the root's zero, or in a pointer; QTYPE and QCLASS follow.
+        no_pointer = query[start - 5] == 0 and query[start - 6] < POINTER
+        completed = query[: start + _RDLENGTH] + tails[start % PADDING_BLOCK]
+        return completed, start if no_pointer else 0
     start = _last_opt(query)
     if start < 0:
-        return query
-    return query[: start + _RDLENGTH] + _tail(start, query[start + OPT_LENGTH :], keepalive)
+        return query, 0
+    return query[: start + _RDLENGTH] + _tail(start, query[start + OPT_LENGTH :], keepalive), 0
 
 
 def _tail(start: int, options: bytes, keepalive: bool) -> bytes:
@@ -151,12 +157,12 @@ def to_client(reply: Packet, opt: Opt | None) -> bytes:
     return _with_opt(reply, empty)
 
 
-def idle_time(reply: bytes) -> float | None:
+def idle_time(reply: Packet) -> float | None:
     """Seconds that a server says a session may stay idle in ``reply``; None when it does not.
 
-    RFC 7828 §3.1. ``reply`` has been walked.
+    RFC 7828 §3.1.
     """
-    record = parse(reply).opt_record()
+    record = reply.opt_record()
     if record is None:
         return None
     stated = select_options(record.rdata, frozenset({KEEPALIVE}))

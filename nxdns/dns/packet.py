@@ -72,8 +72,11 @@ class Packet(Header):
         return Record(self.wire, self.opt_start, self.opt_fixed)
 
 
-def parse(wire: bytes) -> Packet:
+def parse(wire: bytes, question_end: int = 0) -> Packet:
     """Walk ``wire``: header, every question, every record of every section.
+
+    ``question_end`` is where the question ends of a message that has one, and whose question is
+    known to walk; it is not walked again.
 
     Raises Truncated when it ends in the middle of a structure, and WalkError for anything else
     that cannot be walked, bytes behind the last record included.
@@ -86,6 +89,9 @@ def parse(wire: bytes) -> Packet:
     qdcount = packet.qdcount
 
     offset = HEADER_LENGTH
+    if question_end:
+        offset = packet.question_end = question_end
+        qdcount = 0
     for index in range(qdcount):
         offset = skip_name(wire, offset, known) + 4
         if offset > size:
@@ -94,7 +100,7 @@ def parse(wire: bytes) -> Packet:
             packet.question_end = offset
 
     first_additional = packet.ancount + packet.nscount
-    named = qdcount > 0
+    named = packet.question_end > HEADER_LENGTH
     try:
         for index in range(first_additional + packet.arcount):
             start = offset

@@ -154,7 +154,7 @@ class Handler:
         except MoveError:
             return self._formerr(_reply(asked, opt))
         try:
-            reply = packet.parse(self._client.exchange(query))
+            reply = self._client.exchange(query)
             answer = to_client(reply, opt)
         except (PeerFault, LocalResource, GreenletExit) as error:
             if group(error) is Group.CANCELLATION:

@@ -4,6 +4,7 @@ from typing import Final
 
 from gevent import getcurrent
 
+from nxdns.dns.packet import Packet
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.expiry import AttemptExpired
 from nxdns.upstream.transport import Cause, Fault, FaultKind, Leaf, LocalKind, LocalResource
@@ -13,7 +14,7 @@ EXPIRED: Final = Fault(FaultKind.TIMEOUT, Cause.TIMEOUT)
 
 def attempt(
     leaf: Leaf, query: bytes, deadlines: Deadlines, *, attempt_ns: int, left_ns: int
-) -> bytes | Fault:
+) -> Packet | Fault:
     """One exchange of at most ``min(attempt_ns, left_ns)`` nanoseconds.
 
     The expiry of a full attempt is evidence against the peer, and returned as its fault. One that

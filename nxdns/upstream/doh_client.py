@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
+from nxdns.dns.packet import Packet
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream.blame import blame, refuses_http1
 from nxdns.upstream.doh_connection import DohPool, PhaseFailed, Posting, head_of
@@ -134,16 +135,16 @@ class DohClient:
         self.last = ExchangeInfo()
         self._site = site
 
-    def exchange(self, query: bytes) -> bytes | Fault:
+    def exchange(self, query: bytes) -> Packet | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
         if not 0 < len(query) <= MAX_MESSAGE:
             self.last.begin(reused=False, tls_version="")
             raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
-        query = complete(query, keepalive=False)
+        query, question_end = complete(query, keepalive=False)
         deadline_seconds = monotonic() + self._site.attempt_seconds
         posting = Posting(self.last, deadline_seconds, fresh=False)
-        outcome = self._post(posting, query)
-        if isinstance(outcome, bytes):
+        outcome = self._post(posting, query, question_end)
+        if isinstance(outcome, Packet):
             return outcome
         if (
             retry_decision(
@@ -153,20 +154,20 @@ class DohClient:
         ):
             return self._with_hint(outcome)
         stale = outcome
-        outcome = self._post(Posting(self.last, deadline_seconds, fresh=True), query)
+        outcome = self._post(Posting(self.last, deadline_seconds, fresh=True), query, question_end)
         if isinstance(outcome, Fault):
             return self._with_hint(outcome)
         self._site.stats.recoveries += 1
         _log.debug("%s: stale connection redialled: %s", self._site.endpoint.redacted, stale)
         return outcome
 
-    def _post(self, posting: Posting, query: bytes) -> bytes | Fault:
+    def _post(self, posting: Posting, query: bytes, question_end: int) -> Packet | Fault:
         """One POST. A connection whose exchange did not end cleanly never serves another."""
         pool = self._site.pool()
         clean = False
         try:
-            outcome = self._transact(pool, posting, query)
-            clean = isinstance(outcome, bytes)
+            outcome = self._transact(pool, posting, query, question_end)
+            clean = isinstance(outcome, Packet)
         finally:
             if clean:
                 pool.put_back(posting)
@@ -174,7 +175,9 @@ class DohClient:
                 posting.discard()
         return outcome
 
-    def _transact(self, pool: DohPool, posting: Posting, query: bytes) -> bytes | Fault:
+    def _transact(
+        self, pool: DohPool, posting: Posting, query: bytes, question_end: int
+    ) -> Packet | Fault:
         try:
             response = pool.post(posting, query)
         except PhaseFailed as failed:
@@ -191,7 +194,7 @@ class DohClient:
             if outcome.cause == Cause.HTTP_VERSION_NOT_SUPPORTED:
                 self.last.hint = WANTS_HTTP2
             return outcome
-        return validate_response(query, outcome) or outcome
+        return validate_response(query, outcome, question_end)
 
     def _read_body(self, response: Any) -> bytes | Fault:
         """The whole body, in pieces: one read may come back short without an error."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete
+from nxdns.dns.packet import Packet
 from nxdns.upstream.dot_session import DotSession
 from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.rider import Rider
@@ -37,9 +38,9 @@ class DotClient:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
         return self._session is not None and self._session.stuck
 
-    def exchange(self, query: bytes) -> bytes | Fault:
+    def exchange(self, query: bytes) -> Packet | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
-        rider = Rider(complete(query, keepalive=True))
+        rider = Rider(*complete(query, keepalive=True))
         try:
             if not 0 < len(rider.query) <= MAX_MESSAGE:
                 raise LocalResource(LocalKind.BUFFER_TOO_SMALL)
@@ -53,7 +54,7 @@ class DotClient:
                     break
         finally:
             self.last = rider
-        if rider.thrown_off_by is not None and isinstance(outcome, bytes):
+        if rider.thrown_off_by is not None and isinstance(outcome, Packet):
             self._site.stats.recoveries += 1
             endpoint = self._site.endpoint.redacted
             _log.debug("%s: stale session redialled: %s", endpoint, rider.thrown_off_by)

@@ -14,6 +14,7 @@ import gevent
 from greenlet import GreenletExit, getcurrent
 
 from nxdns.dns.hop import idle_time
+from nxdns.dns.packet import Packet
 from nxdns.platform.sockets import dial
 from nxdns.platform.tls_client import open_session
 from nxdns.platform.tls_events import TlsEvents
@@ -27,7 +28,7 @@ from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalResource
 
 NOT_RESOLVED: Final = Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
 
-Outcome = bytes | Fault | None
+Outcome = Packet | Fault | None
 """What :meth:`DotSession.carry` gives: the response, the fault, or None to ride on."""
 
 
@@ -120,7 +121,7 @@ class DotSession:
         events = self._events
         if events is None:
             return
-        frames = b"".join([part for rider in unsent for part in rider.frame])
+        frames = b"".join([rider.frame for rider in unsent])
         self._leaving += unsent
         try:
             events.write(frames)
@@ -159,7 +160,7 @@ class DotSession:
             if waiter is not None:
                 waiter.switch(response)
 
-    def _hear_idle_time(self, answer: bytes) -> None:
+    def _hear_idle_time(self, answer: Packet) -> None:
         stated = idle_time(answer)
         if stated is not None:
             self._site.stats.idle_seconds = stated

@@ -7,6 +7,7 @@ counter falls and no backoff is forgotten.
 from collections import deque
 from typing import Final
 
+from nxdns.dns.packet import Packet
 from nxdns.upstream import health
 from nxdns.upstream.errors import Fault
 from nxdns.upstream.exchange import DIAL, FIRST_BYTE, QUEUE, REST, SEND, TLS, ExchangeInfo, Phase
@@ -79,7 +80,7 @@ class History:
 
     def record(
         self,
-        outcome: bytes | Fault,
+        outcome: Packet | Fault,
         info: ExchangeInfo,
         *,
         slot: int,
@@ -103,7 +104,7 @@ class History:
             phases[info.phase] += lost_ns
             phases[FIRST_BYTE] += first_byte_ns
         else:
-            rcode = outcome[3] & _RCODE_MASK if len(outcome) > 3 else 0
+            rcode = outcome.flags & _RCODE_MASK
             self.rcodes[rcode] += 1
             phases[FIRST_BYTE] += first_byte_ns + lost_ns
         # Of most exchanges these are 0, and to ask costs less than to add.

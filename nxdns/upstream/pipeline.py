@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nxdns.dns.framing import PREFIX_LENGTH
+from nxdns.dns.packet import Packet
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream.depth import PIPELINE_DEPTH
 from nxdns.upstream.errors import Cause, Fault, FaultKind
@@ -111,9 +112,10 @@ class Pipeline:
         waiting[message_id] = rider
         rider.message_id = message_id
         rider.boarded_at = now
-        message = message_id.to_bytes(_ID_OCTETS, "big") + rider.query[_ID_OCTETS:]
-        rider.message = message
-        rider.frame = (len(message).to_bytes(PREFIX_LENGTH, "big"), message)
+        query = rider.query
+        rider.frame = (len(query) << 16 | message_id).to_bytes(_SMALLEST, "big") + query[
+            _ID_OCTETS:
+        ]
 
     def _stop_clock(self, idle_ns: int) -> None:
         """Nobody read while nobody waited: what is read next may have come at any time since."""
@@ -150,7 +152,7 @@ class Pipeline:
         """Nanoseconds for which somebody has waited and nobody was answered."""
         return now - max(self.last_answer_at, self.waiting_since) if self.waiting else 0
 
-    def feed(self, plaintext: bytes, now: int) -> tuple[list[tuple[Rider, bytes]], Ending | None]:
+    def feed(self, plaintext: bytes, now: int) -> tuple[list[tuple[Rider, Packet]], Ending | None]:
         """Take in what the session gave: the answers in it, and its end if that was bad.
 
         Whoever got an answer waits no longer; whom the end concerns is still among ``waiting``.
@@ -164,7 +166,7 @@ class Pipeline:
             data = bytes(self._rest)
             self._rest.clear()
             begun_at = self._begun_at
-        answers: list[tuple[Rider, bytes]] = []
+        answers: list[tuple[Rider, Packet]] = []
         ending: Ending | None = None
         waiting = self.waiting
         read_at = now if waiting else self._idle_since
@@ -173,20 +175,27 @@ class Pipeline:
             end = start + PREFIX_LENGTH + (data[start] << 8 | data[start + 1])
             if end > size or end - start < _SMALLEST:
                 break
-            message = data[start + PREFIX_LENGTH : end]
             message_id = data[start + 2] << 8 | data[start + 3]
             rider = waiting.get(message_id)
             if rider is None:
+                message = data[start + PREFIX_LENGTH : end]
                 ending = self._unexpected(message_id, message, read_at)
-            elif fault := validate_response(rider.message, message):
-                ending = Ending(fault, rider)
+                start = end
+                begun_at = now
+                continue
+            query = rider.query
+            answer = validate_response(
+                query, query[:_ID_OCTETS] + data[start + _SMALLEST : end], rider.question_end
+            )
+            if isinstance(answer, Fault):
+                ending = Ending(answer, rider)
             else:
                 del waiting[message_id]
                 self._answered.add(message_id)
                 waited_ns = begun_at - rider.boarded_at - rider.send_ns
                 rider.first_byte_ns = waited_ns if waited_ns > 0 else 0
                 rider.rest_ns = now - begun_at
-                answers.append((rider, rider.query[:_ID_OCTETS] + message[_ID_OCTETS:]))
+                answers.append((rider, answer))
             start = end
             begun_at = now
         if answers:
@@ -233,7 +242,8 @@ class Pipeline:
         if oldest is None:
             self.surplus = True
             return None
-        return Ending(validate_response(oldest.message, message) or WRONG_ID, oldest)
+        outcome = validate_response(oldest.message, message)
+        return Ending(outcome if isinstance(outcome, Fault) else WRONG_ID, oldest)
 
     def _was_issued(self, message_id: int) -> bool:
         """Whether this is the ID of one that has given up, or has its answer."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from nxdns.dns.packet import Packet
 from nxdns.snapshots import FlightSnapshot, UpstreamSnapshot
 from nxdns.units import NS_PER_SECOND
 from nxdns.upstream import health
@@ -83,7 +84,7 @@ class UpstreamPool:
         self._deadlines = deadlines
         self._on_effect = on_effect
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         """See :class:`~nxdns.upstream.transport.Client`. Ends within the total budget."""
         deadline = self._clock() + self._budgets.total_ns
         failed: dict[Entry, Failed] = {}
@@ -100,7 +101,7 @@ class UpstreamPool:
                 except LocalResource as local:
                     local.tried = self._tried(failed, entry, local.kind.value)
                     raise
-                if isinstance(outcome, bytes):
+                if isinstance(outcome, Packet):
                     return outcome
                 if outcome is not None:
                     failed[entry] = last = outcome
@@ -134,7 +135,7 @@ class UpstreamPool:
 
     def _ask(
         self, entry: Entry, query: bytes, deadline: int, last: Failed | None, *, probing: bool
-    ) -> bytes | Failed | None:
+    ) -> Packet | Failed | None:
         """Ask one upstream, unless it is in backoff and this is no probe: then None.
 
         ``last`` is what became of the one before.
@@ -192,7 +193,7 @@ class UpstreamPool:
             took_ns=ended - admitted,
             ended=ended,
         )
-        if isinstance(outcome, bytes):
+        if isinstance(outcome, Packet):
             if not state.consecutive_failures:
                 state.count_success(ended)
             elif effect := state.record_success(ended, self._cfg):

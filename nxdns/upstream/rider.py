@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nxdns.dns.framing import PREFIX_LENGTH
 from nxdns.upstream.errors import Fault
 from nxdns.upstream.exchange import DIAL, ExchangeInfo
 
@@ -12,15 +13,16 @@ class Rider(ExchangeInfo):
     __slots__ = (
         "boarded_at",
         "frame",
-        "message",
         "message_id",
         "query",
+        "question_end",
         "spared",
         "thrown_off_by",
         "waiter",
     )
 
-    def __init__(self, query: bytes) -> None:
+    def __init__(self, query: bytes, question_end: int = 0) -> None:
+        """``question_end`` is what :func:`~nxdns.dns.hop.complete` says of ``query``."""
         # What ExchangeInfo's does, spelled out: this is the path of every query.
         self.reused = False
         self.tls_version = self.hint = ""
@@ -28,6 +30,7 @@ class Rider(ExchangeInfo):
         self.phase = DIAL
         self.dial_ns = self.tls_ns = self.send_ns = self.first_byte_ns = self.rest_ns = 0
         self.query = query
+        self.question_end = question_end
         #: Who waits for the outcome; None while nobody does.
         self.waiter: Any = None
         #: How the last session ended that was stale under it, and that it was redialled for.
@@ -36,10 +39,13 @@ class Rider(ExchangeInfo):
         self.spared = False
         self.message_id = 0
         self.boarded_at = 0
-        #: The query, with the ID that it has on the session.
-        self.message = b""
-        #: The same with its length prefix, in two parts.
-        self.frame = (b"", b"")
+        #: The query as it is sent: with its length prefix, and the ID that it has on the session.
+        self.frame = b""
+
+    @property
+    def message(self) -> bytes:
+        """The query, with the ID that it has on the session."""
+        return self.frame[PREFIX_LENGTH:]
 
 
 class Ending:

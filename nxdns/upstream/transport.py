@@ -7,6 +7,7 @@ be stacked on: it raises.
 
 from typing import Protocol
 
+from nxdns.dns.packet import Packet
 from nxdns.upstream.endpoint import Endpoint, Identity, Scheme
 from nxdns.upstream.errors import (
     Cause,
@@ -78,8 +79,8 @@ class Leaf(Protocol):
         """Whether somebody has given up on it, and nobody else has been answered meanwhile for an
         attempt budget."""
 
-    def exchange(self, query: bytes) -> bytes | Fault:
-        """Send one query; its validated response, or the fault of the peer.
+    def exchange(self, query: bytes) -> Packet | Fault:
+        """Send one query; its validated response, walked, or the fault of the peer.
 
         Raises LocalResource. Lets GreenletExit and gevent.Timeout through, having first closed
         what they left half done.
@@ -92,8 +93,8 @@ class Leaf(Protocol):
 class Client(Protocol):
     """Something that answers queries."""
 
-    def exchange(self, query: bytes) -> bytes:
-        """The response to ``query``, validated against it.
+    def exchange(self, query: bytes) -> Packet:
+        """The response to ``query``, validated against it, and walked.
 
         Raises PeerFault or LocalResource, and lets GreenletExit through.
         """

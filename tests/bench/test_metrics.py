@@ -20,6 +20,7 @@ import pytest
 from gevent import Timeout, socket, subprocess
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from nxdns.dns.packet import parse
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from nxdns.server.datagrams import UdpStats
 from nxdns.server.handler import HandlerStats
@@ -39,7 +40,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
 
 _ROUNDS = 7
 _CALLS = 20_000
-_REPLY = make_response(make_query(), "192.0.2.1")
+_REPLY = parse(make_response(make_query(), "192.0.2.1"))
 
 
 def _us(function: Callable[[], object], calls: int = _CALLS) -> float:

@@ -15,6 +15,7 @@ from nxdns.dns.edns import Opt, encode_opt, find_opt
 from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.dns.hop import complete, idle_time, to_client, to_upstream
 from nxdns.dns.name import expand_name
+from nxdns.dns.packet import parse
 from nxdns.dns.records import MoveError
 from tests.dns.strategies import Built, built
 from tests.dns.wires import options_wire, raw_message, raw_record
@@ -93,6 +94,16 @@ def is_last(message: Built) -> bool:
     return end == len(message.wire)
 
 
+def completed(query: bytes, *, keepalive: bool) -> bytes:
+    """As it is sent. What is told of its question is true, and told of most."""
+    sent, question_end = complete(query, keepalive=keepalive)
+    if question_end:
+        walked = parse(sent)
+        assert (walked.qdcount, walked.arcount, walked.question_end) == (1, 1, question_end)
+        assert not walked.known_names
+    return sent
+
+
 def up(query: bytes) -> bytes:
     asked = packet.parse(query)
     return to_upstream(asked, find_opt(asked))
@@ -163,7 +174,7 @@ def test_what_goes_on_the_wire_is_padded_and_says_nothing_else(
     message: Built, keepalive: bool
 ) -> None:
     query = up(message.wire)
-    sent = complete(query, keepalive=keepalive)
+    sent = completed(query, keepalive=keepalive)
     assert len(sent) % 128 == 0
     assert len(sent) - len(query) < 128 + 4 + 4
     before, after = opt_of(query), opt_of(sent)
@@ -200,7 +211,7 @@ def test_of_a_clients_options_client_subnet_alone_goes_up(
 
 def test_no_client_subnet_is_added() -> None:
     for query in (make_query(), make_query(payload=1232, dnssec_ok=True)):
-        sent = dns.message.from_wire(complete(up(query), keepalive=True))
+        sent = dns.message.from_wire(completed(up(query), keepalive=True))
         assert [option.otype for option in sent.options] == [11, 12]
 
 
@@ -346,9 +357,9 @@ def test_a_query_that_leaves_no_room_for_an_opt_goes_as_it_is() -> None:
     for size in (MAX_MESSAGE - OPT_LENGTH + 1, MAX_MESSAGE):
         query = big_response(make_query(), size)
         assert up(query) == query
-        assert complete(query, keepalive=True) == query
+        assert completed(query, keepalive=True) == query
     query = big_response(make_query(), MAX_MESSAGE - OPT_LENGTH)
-    sent = complete(up(query), keepalive=True)
+    sent = completed(up(query), keepalive=True)
     assert len(up(query)) == len(sent) == MAX_MESSAGE
 
 
@@ -361,12 +372,12 @@ def test_a_query_without_an_opt_that_ends_in_what_looks_like_one_is_not_taken_fo
     padded = raw_record(16, rdata=bytes(MAX_MESSAGE - len(query)) + filled + lookalike)
     query = raw_message(question=QUESTION, sections=((), (), (padded,)))
     assert len(query) == MAX_MESSAGE
-    assert complete(up(query), keepalive=True) == query
+    assert completed(up(query), keepalive=True) == query
 
 
 def test_a_query_that_cannot_be_padded_to_a_whole_block_is_sent_without_padding() -> None:
     query = up(big_response(make_query(), MAX_MESSAGE - 40))
-    sent = opt_of(complete(query, keepalive=True))
+    sent = opt_of(completed(query, keepalive=True))
     assert sent is not None
     assert codes(sent.options) == [11]
 
@@ -375,9 +386,9 @@ def test_a_query_that_cannot_be_padded_to_a_whole_block_is_sent_without_padding(
 def test_what_ends_in_no_opt_is_not_completed(payload: int | None) -> None:
     query = make_query(payload=payload)
     behind = query[:11] + bytes([query[11] + 1]) + query[12:] + A
-    assert complete(behind, keepalive=True) == behind
-    assert complete(b"", keepalive=True) == b""
-    assert complete(b"no message", keepalive=True) == b"no message"
+    assert completed(behind, keepalive=True) == behind
+    assert completed(b"", keepalive=True) == b""
+    assert completed(b"no message", keepalive=True) == b"no message"
 
 
 def test_an_answer_that_leaves_no_room_for_an_opt_is_given_without() -> None:
@@ -408,13 +419,13 @@ def test_an_answer_that_leaves_no_room_for_an_opt_is_given_without() -> None:
 def test_the_idle_time_that_a_server_states_is_read(
     options: list[dns.edns.Option], stated: float | None
 ) -> None:
-    assert idle_time(with_options(make_response(make_query()), options)) == stated
+    assert idle_time(parse(with_options(make_response(make_query()), options))) == stated
 
 
 def test_a_message_without_opt_or_with_a_broken_one_states_no_idle_time() -> None:
-    assert idle_time(make_response(make_query())) is None
+    assert idle_time(parse(make_response(make_query()))) is None
     broken = raw_record(41, rdata=options_wire([KEEPALIVE]) + b"\0")
-    assert idle_time(raw_message(question=QUESTION, sections=((), (), (broken,)))) is None
+    assert idle_time(parse(raw_message(question=QUESTION, sections=((), (), (broken,))))) is None
 
 
 @pytest.mark.parametrize("opt", [None, Opt(1232, 0, 0, False, b"")], ids=["no opt", "opt"])

@@ -19,7 +19,7 @@ def target(data: bytes) -> None:
         message = parse(data)
     except WalkError:
         return
-    idle_time(data)
+    idle_time(message)
     if message.qdcount != 1:  # neither we nor whoever validates a response let it come so far
         return
     for client in CLIENTS:
@@ -56,10 +56,11 @@ def _to_upstream(message: Packet, opt: Opt | None) -> None:
     assert ours.dnssec_ok == (opt is not None and opt.dnssec_ok)
     assert to_upstream(sent, ours) == query
     for keepalive in (False, True):
-        completed = complete(query, keepalive=keepalive)
+        completed, question_end = complete(query, keepalive=keepalive)
         assert len(completed) <= MAX_MESSAGE
         assert len(completed) % 128 == 0 or len(completed) > MAX_MESSAGE - 128
         whole = parse(completed)
+        assert question_end in (0, whole.question_end)
         options = find_opt(whole)
         assert options is not None
         assert options.options.startswith(ours.options)

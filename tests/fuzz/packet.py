@@ -5,18 +5,19 @@ from nxdns.dns.edns import OptError, find_opt, parse_opt
 from nxdns.dns.header import HEADER_LENGTH, QR, WalkError
 from nxdns.dns.name import MAX_NAME, equal_names, expand_name, skip_name
 from nxdns.dns.reply import ResponseBuilder
+from nxdns.upstream.errors import Fault
 from nxdns.upstream.validate import validate_response
 
 
 def target(data: bytes) -> None:
     _name(data)
-    fault = validate_response(data, data)
+    outcome = validate_response(data, data)
     try:
         message = packet.parse(data)
     except WalkError:
-        assert fault is not None
+        assert isinstance(outcome, Fault)
         return
-    assert (fault is None) == (message.qdcount == 1 and bool(message.flags & QR))
+    assert isinstance(outcome, packet.Packet) == (message.qdcount == 1 and bool(message.flags & QR))
     if message.qdcount:
         question = message.question()
         assert question.same_name(question)

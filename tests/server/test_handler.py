@@ -7,6 +7,7 @@ import dns.rcode
 import gevent
 import pytest
 
+from nxdns.dns.packet import Packet, parse
 from nxdns.server.handler import Handler, Transport
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalKind, LocalResource, PeerFault
 from tests.support.fake_clients import (
@@ -270,8 +271,8 @@ def test_a_failure_is_a_server_failure_with_the_question(
 class _BuggyClient:
     """A bug is logged once for each line it shows at; this line is of the test below alone."""
 
-    def exchange(self, query: bytes) -> bytes:
-        return bytes(query + len(query))  # type: ignore[operator]
+    def exchange(self, query: bytes) -> Packet:
+        return parse(query + len(query))  # type: ignore[operator]
 
 
 def test_a_bug_is_a_server_failure_and_one_logged_traceback(

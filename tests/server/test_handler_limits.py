@@ -127,8 +127,8 @@ def unchanged(query: bytes) -> bytes:
 class BigClient:
     """Answers with 5000 bytes."""
 
-    def exchange(self, query: bytes) -> bytes:
-        return big_response(query, 5000)
+    def exchange(self, query: bytes) -> packet.Packet:
+        return packet.parse(big_response(query, 5000))
 
 
 def failing_upstream() -> Client:

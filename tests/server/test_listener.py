@@ -7,6 +7,7 @@ import gevent
 import pytest
 from gevent import socket
 
+from nxdns.dns.packet import Packet, parse
 from nxdns.platform.address import ListenAddress
 from nxdns.server.allow import anybody
 from nxdns.server.datagrams import UDP_IN_FLIGHT
@@ -164,14 +165,14 @@ class MoodyClient:
     def __init__(self) -> None:
         self.held = GatedClient()
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         match query[13:14]:
             case b"f":
                 raise LocalResource(LocalKind.SYSTEM_RESOURCES)
             case b"h":
                 return self.held.exchange(query)
             case _:
-                return answer(query)
+                return parse(answer(query))
 
 
 def test_after_a_mixed_load_every_query_is_accounted_for_exactly_once() -> None:

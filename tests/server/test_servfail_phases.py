@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from nxdns.dns.packet import Packet
 from nxdns.server.handler import Handler, Transport
 from nxdns.upstream.transport import (
     Cause,
@@ -26,7 +27,7 @@ class Failing:
     def __init__(self, *errors: Exception) -> None:
         self._errors = list(errors)
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         raise self._errors.pop(0)
 
 

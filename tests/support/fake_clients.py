@@ -10,6 +10,7 @@ from gevent import socket
 from gevent.event import Event
 
 from nxdns.dns.framing import Unframer, frame
+from nxdns.dns.packet import Packet, parse
 from nxdns.platform.address import ListenAddress
 from nxdns.platform.sockets import dial, socket_address
 from nxdns.server.handler import Answerer, HandlerStats
@@ -34,9 +35,9 @@ class EchoingClient:
     def __init__(self) -> None:
         self.asked: list[bytes] = []
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         self.asked.append(query)
-        return answer(query)
+        return parse(answer(query))
 
 
 class ScriptedClient:
@@ -46,12 +47,12 @@ class ScriptedClient:
         self._script = list(script)
         self.asked: list[bytes] = []
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         self.asked.append(query)
         step = self._script.pop(0)
         if isinstance(step, BaseException):
             raise step
-        return step
+        return parse(step)
 
 
 class GatedClient:
@@ -62,13 +63,13 @@ class GatedClient:
         #: Queries held now.
         self.waiting = 0
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         self.waiting += 1
         try:
             self.gate.wait()
         finally:
             self.waiting -= 1
-        return answer(query)
+        return parse(answer(query))
 
 
 class RaisingClient:
@@ -77,7 +78,7 @@ class RaisingClient:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def exchange(self, query: bytes) -> bytes:
+    def exchange(self, query: bytes) -> Packet:
         raise self.error.with_traceback(None)  # or it grows with every query
 
 

@@ -7,6 +7,7 @@ from time import monotonic_ns
 import gevent
 from gevent.event import Event
 
+from nxdns.dns.packet import Packet, parse
 from nxdns.upstream import health
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.depth import Depth
@@ -23,12 +24,13 @@ from nxdns.upstream.transport import (
     Leaf,
     SessionStats,
 )
+from tests.support.messages import make_query, make_response
 
 MS = 1_000_000
 SECOND = 1_000_000_000
 
-QUERY = b"query"
-REPLY = b"reply"
+QUERY = make_query()
+REPLY = make_response(QUERY, "192.0.2.1")
 RESET = Fault(FaultKind.RECEIVE_FAILED, Cause.CONNECTION_RESET_BY_PEER)
 REFUSED = Fault(FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED)
 
@@ -63,14 +65,15 @@ class FakeLeaf:
         self.closes = 0
         self.load = 0
 
-    def exchange(self, query: bytes) -> Outcome:
+    def exchange(self, query: bytes) -> Packet | Fault:
         assert self.load < self.depth, "a leaf was lent to too many greenlets at once"
         self.load += 1
         self.queries.append(query)
         try:
-            return self.outcome()
+            outcome = self.outcome()
         finally:
             self.load -= 1
+        return outcome if isinstance(outcome, Fault) else parse(outcome)
 
     def outcome(self) -> Outcome:
         raise NotImplementedError

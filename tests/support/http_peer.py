@@ -15,6 +15,7 @@ from nxdns.platform.resolver import Resolver
 from nxdns.upstream.doh_client import DohClient, DohSite
 from nxdns.upstream.transport import Endpoint, Fault, SessionStats
 from tests.support.authority import NAME, Authority
+from tests.support.exchanging import exchanged
 from tests.support.messages import make_response
 from tests.support.tls_peer import Script, Session
 
@@ -161,7 +162,7 @@ def promptly(leaf: DohClient, query: bytes) -> bytes | Fault:
     """One exchange that must end by itself, though the server may keep its connection open."""
     # Its own type, which is no Exception: the leaf would take an AssertionError for a bug.
     with gevent.Timeout(5.0):
-        return leaf.exchange(query)
+        return exchanged(leaf, query)
 
 
 def redirect_port(monkeypatch: pytest.MonkeyPatch, port: int, to: int) -> None:

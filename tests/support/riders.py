@@ -15,6 +15,7 @@ from nxdns.upstream.dot_site import DotSite
 from nxdns.upstream.transport import Endpoint, Fault, SessionStats
 from tests.support.authority import NAME, Authority
 from tests.support.dot_leaves import QUERY_ID
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import SECOND
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Script, Session, TlsPeer
@@ -35,7 +36,7 @@ class Ride:
 
     def _run(self, leaf: DotClient) -> None:
         try:
-            self._outcome = leaf.exchange(self.query)
+            self._outcome = exchanged(leaf, self.query)
         except BaseException as error:  # noqa: BLE001 - it is what the test asks for
             self._outcome = error
 

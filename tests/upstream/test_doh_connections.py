@@ -6,6 +6,7 @@ from gevent.event import Event
 
 from nxdns.upstream.doh_client import DohClient
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.http_peer import Request, leaves_at, read_request, reply, well_behaved
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer
@@ -24,11 +25,11 @@ def test_a_connection_is_kept_and_the_leaf_tells_how_each_exchange_was_done(
         leaves_at(peer.port, authority) as leaves,
     ):
         leaf = leaves.first
-        assert isinstance(leaf.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaf, make_query()), bytes)
         assert not leaf.last.reused
         assert leaf.last.tls_version == "TLSv1.3"
         assert min(leaf.last.dial_ns, leaf.last.tls_ns, leaf.last.first_byte_ns) > 0
-        assert isinstance(leaf.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaf, make_query()), bytes)
         assert leaf.last.reused
         assert leaf.last.tls_version == "TLSv1.3"
         assert (leaf.last.dial_ns, leaf.last.tls_ns) == (0, 0)
@@ -61,7 +62,7 @@ def test_eight_leaves_of_a_site_ask_at_once_and_use_their_eight_connections_agai
             all_there.clear()
             queries = [make_query(f"host{n}.example.com", id_=n) for n in range(LEAVES)]
             asking = [
-                gevent.spawn(leaf.exchange, query)
+                gevent.spawn(exchanged, leaf, query)
                 for leaf, query in zip(leaves.all, queries, strict=True)
             ]
             gevent.joinall(asking, raise_error=True)
@@ -77,7 +78,7 @@ def test_no_more_connections_are_kept_than_the_site_has_leaves(
         leaves_at(peer.port, authority) as leaves,
     ):
         asking = [
-            gevent.spawn(DohClient(leaves.site).exchange, make_query()) for _ in range(LEAVES)
+            gevent.spawn(exchanged, DohClient(leaves.site), make_query()) for _ in range(LEAVES)
         ]
         gevent.joinall(asking, raise_error=True)
         assert all(isinstance(task.value, bytes) for task in asking)
@@ -102,11 +103,11 @@ def test_close_ends_idle_connections_and_the_leaf_can_be_used_again(
     ):
         leaf = leaves.first
         leaf.close()  # never used
-        assert isinstance(leaf.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaf, make_query()), bytes)
         leaf.close()
         leaf.close()
         eventually(lambda: ended == [1])
-        assert isinstance(leaf.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaf, make_query()), bytes)
         assert peer.accepts == 2
         assert leaves.stats.recoveries == 0
 
@@ -129,7 +130,7 @@ def test_close_during_an_exchange_lets_it_end_and_keeps_its_connection_no_longer
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        asking = gevent.spawn(leaves.first.exchange, query)
+        asking = gevent.spawn(exchanged, leaves.first, query)
         asked.wait()
         leaves.first.close()
         gate.set()
@@ -144,6 +145,6 @@ def test_two_sites_share_nothing(authority: Authority, certificate: Issued) -> N
         leaves_at(peer.port, authority, path="/other") as others,
     ):
         for leaf in (some.first, others.first):
-            assert isinstance(leaf.exchange(make_query()), bytes)
+            assert isinstance(exchanged(leaf, make_query()), bytes)
             assert not leaf.last.reused
         assert peer.accepts == 2

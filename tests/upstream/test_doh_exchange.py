@@ -10,6 +10,7 @@ from nxdns.dns.framing import MAX_MESSAGE
 from nxdns.upstream.doh_client import DohSite
 from nxdns.upstream.transport import Endpoint, LocalKind, LocalResource, SessionStats
 from tests.support.authority import NAME, Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.http_peer import (
     FixedLookup,
     NoLookups,
@@ -62,7 +63,7 @@ def test_a_query_is_posted_padded_with_the_headers_of_rfc_8484(
         TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(query) == make_response(query)
+        assert exchanged(leaves.first, query) == make_response(query)
     [request] = seen
     assert request.line == "POST /dns-query HTTP/1.1"
     padding = bytes([0, 12, 0, 128 - len(query) - 4]) + bytes(128 - len(query) - 4)
@@ -96,7 +97,7 @@ def test_the_target_of_the_request_is_the_path_of_the_endpoint(
         TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
         leaves_at(peer.port, authority, path=path) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
     assert [request.target for request in seen] == [target]
 
 
@@ -119,7 +120,7 @@ def test_the_host_header_names_the_server_and_a_port_other_than_443(
         TlsPeer(certificate.openssl_context(), recording(seen)) as peer,
         leaves_at(peer.port, authority, host=host, tls_name=tls_name, resolver=resolver) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
     assert [request.headers["host"] for request in seen] == [f"{wanted}:{peer.port}"]
 
 
@@ -132,7 +133,7 @@ def test_the_host_header_leaves_port_443_out(
         leaves_at(443, authority) as leaves,
     ):
         redirect_port(monkeypatch, 443, peer.port)
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
     assert [request.headers["host"] for request in seen] == [NAME]
 
 
@@ -172,7 +173,7 @@ def test_an_ipv6_literal_is_dialled_and_named_without_its_scope(
     ):
         redirect_link_local(monkeypatch)
         query = make_query()
-        assert leaves.first.exchange(query) == make_response(query)
+        assert exchanged(leaves.first, query) == make_response(query)
     assert [request.headers["host"] for request in seen] == [f"{wanted}:{peer.port}"]
     assert names == [sni and sni.encode()]
 
@@ -202,7 +203,7 @@ def test_the_name_in_sni_is_the_name_that_is_verified(
         TlsPeer(context, well_behaved()) as peer,
         leaves_at(peer.port, authority, host=host, tls_name=tls_name, resolver=resolver) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
     assert set(names) == {wanted}
 
 
@@ -219,7 +220,7 @@ def test_http_1_1_is_offered_in_alpn(authority: Authority, certificate: Issued) 
         TlsPeer(context, well_behaved()) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
     assert offers == [[b"http/1.1"]]
 
 
@@ -230,7 +231,7 @@ def test_tls_1_2_is_new_enough(authority: Authority, certificate: Issued) -> Non
         TlsPeer(context, well_behaved()) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
         assert leaves.first.last.tls_version == "TLSv1.2"
 
 
@@ -243,9 +244,9 @@ def test_a_query_that_is_no_message_is_refused_before_anything_is_dialled(
         leaves_at(peer.port, authority) as leaves,
     ):
         with pytest.raises(LocalResource) as raised:
-            leaves.first.exchange(b"q" * size)
+            exchanged(leaves.first, b"q" * size)
         assert raised.value.kind is LocalKind.BUFFER_TOO_SMALL
-        assert isinstance(leaves.first.exchange(make_query()), bytes)
+        assert isinstance(exchanged(leaves.first, make_query()), bytes)
         assert peer.accepts == 1
 
 
@@ -261,7 +262,7 @@ def test_a_query_of_65535_bytes_is_sent_whole(authority: Authority, certificate:
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        leaves.first.exchange(query)
+        exchanged(leaves.first, query)
     assert [request.body for request in seen] == [query]
 
 
@@ -277,7 +278,7 @@ def test_a_request_is_one_tls_record(authority: Authority, certificate: Issued) 
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        outcomes = [leaves.first.exchange(make_query(id_=number)) for number in range(3)]
+        outcomes = [exchanged(leaves.first, make_query(id_=number)) for number in range(3)]
     assert all(isinstance(outcome, bytes) for outcome in outcomes)
     assert len(records) == 3
 

@@ -10,6 +10,7 @@ from gevent.event import Event
 
 from nxdns.upstream.doh_client import DohClient
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.http_peer import (
     CHUNKED,
     DNS_MESSAGE,
@@ -54,7 +55,7 @@ def interrupt(leaf: DohClient, reached: Event, exception: Interrupt, query: byte
 
     def run() -> None:
         try:
-            leaf.exchange(query)
+            exchanged(leaf, query)
         except (gevent.GreenletExit, gevent.Timeout) as error:
             caught.append(error)
 
@@ -257,7 +258,7 @@ def test_a_timer_of_the_callers_ends_an_exchange_whose_body_never_ends(
     ):
         timer = gevent.Timeout(0.05)
         with pytest.raises(gevent.Timeout) as raised, timer:
-            leaves.first.exchange(QUERY)
+            exchanged(leaves.first, QUERY)
         assert raised.value is timer
         assert ended.wait(5)
 
@@ -281,7 +282,7 @@ def test_one_killed_exchange_disturbs_no_other_of_its_site(
         leaves_at(peer.port, authority, count=4) as leaves,
     ):
         tasks = [
-            gevent.spawn(leaf.exchange, query)
+            gevent.spawn(exchanged, leaf, query)
             for leaf, query in zip(leaves.all, queries, strict=True)
         ]
         eventually(lambda: len(asked) == 4)
@@ -316,7 +317,7 @@ def test_hundreds_of_kills_at_any_moment_leave_no_descriptor_and_mix_no_answers_
         while killed < 300:
             queries = [make_query(f"n{killed}.example.com", id_=n) for n in range(4)]
             tasks = [
-                gevent.spawn(leaf.exchange, query)
+                gevent.spawn(exchanged, leaf, query)
                 for leaf, query in zip(leaves.all, queries, strict=True)
             ]
             for victim in rand.sample(tasks, 3):

@@ -12,6 +12,7 @@ from nxdns import logs
 from nxdns.upstream.doh_client import DohClient
 from nxdns.upstream.transport import Fault, LocalResource
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.http_peer import (
     CHUNKED,
     DNS_MESSAGE,
@@ -137,7 +138,7 @@ def test_a_failed_connect_tells_no_path(
 def test_a_timeout_tells_no_path(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     with blackhole() as port, leaves_at(port, authority, path=PATH) as leaves:
         with pytest.raises(gevent.Timeout) as raised, gevent.Timeout(0.01):
-            leaves.first.exchange(QUERY)
+            exchanged(leaves.first, QUERY)
         assert_untold(raised.value, caplog)
 
 

@@ -8,6 +8,7 @@ import pytest
 from nxdns.upstream.doh_client import WANTS_HTTP2
 from nxdns.upstream.transport import Cause, Fault, FaultKind
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.http_peer import (
     DNS_MESSAGE,
     answering,
@@ -63,9 +64,9 @@ def test_a_status_other_than_200_is_a_fault_even_with_a_good_body(
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(make_query()) == http_status(cause)
+        assert exchanged(leaves.first, make_query()) == http_status(cause)
         # Its connection may hold the rest of that response, so it carries no other query.
-        assert leaves.first.exchange(make_query()) == http_status(cause)
+        assert exchanged(leaves.first, make_query()) == http_status(cause)
         assert peer.accepts == 2
 
 
@@ -79,7 +80,7 @@ def test_the_status_is_judged_before_the_content_type(
         TlsPeer(certificate.openssl_context(), answering(error_page)) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(make_query()) == http_status(Cause.SERVER_ERROR)
+        assert exchanged(leaves.first, make_query()) == http_status(Cause.SERVER_ERROR)
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 R", "308 R"])
@@ -102,7 +103,7 @@ def test_a_redirect_is_not_followed(
             TlsPeer(context, script) as peer,
             leaves_at(peer.port, authority) as leaves,
         ):
-            assert leaves.first.exchange(make_query()) == http_status(Cause.REDIRECT)
+            assert exchanged(leaves.first, make_query()) == http_status(Cause.REDIRECT)
             assert asked == ["/dns-query"]
             assert peer.accepts == 1
         assert target.accepts == 0
@@ -120,7 +121,7 @@ def test_an_interim_response_is_passed_over(
         TlsPeer(certificate.openssl_context(), answering(respond)) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(query) == make_response(query)
+        assert exchanged(leaves.first, query) == make_response(query)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_the_content_type_is_compared_without_case_and_parameters(
         TlsPeer(certificate.openssl_context(), answering(respond)) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(query) == wanted
+        assert exchanged(leaves.first, query) == wanted
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_an_encoded_body_is_refused_as_nobody_asked_for_it(
         TlsPeer(certificate.openssl_context(), answering(respond)) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(make_query()) == http_content_type(Cause.ENCODED_BODY)
+        assert exchanged(leaves.first, make_query()) == http_content_type(Cause.ENCODED_BODY)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "Identity", " identity "])
@@ -199,7 +200,7 @@ def test_the_identity_encoding_is_none(
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaves_at(peer.port, authority) as leaves,
     ):
-        assert leaves.first.exchange(query) == make_response(query)
+        assert exchanged(leaves.first, query) == make_response(query)
 
 
 @pytest.mark.parametrize("status", ["505 HTTP Version Not Supported", "426 Upgrade Required"])
@@ -213,7 +214,7 @@ def test_a_server_that_wants_http_2_gives_one_warning_for_its_site_and_a_hint_ea
         leaves_at(peer.port, authority, count=2) as leaves,
     ):
         for leaf in (*leaves.all, *leaves.all):
-            assert leaf.exchange(make_query()) == http_status(Cause.HTTP_VERSION_NOT_SUPPORTED)
+            assert exchanged(leaf, make_query()) == http_status(Cause.HTTP_VERSION_NOT_SUPPORTED)
             assert leaf.last.hint == WANTS_HTTP2
         [warning] = [record for record in caplog.records if record.name.startswith("nxdns")]
         assert warning.levelno == logging.WARNING
@@ -237,7 +238,7 @@ def test_other_faults_give_neither_warning_nor_hint_and_a_success_takes_a_hint_b
         leaves_at(peer.port, authority) as leaves,
     ):
         for _ in range(len(statuses) + 1):
-            leaves.first.exchange(make_query())
+            exchanged(leaves.first, make_query())
             hints.append(leaves.first.last.hint)
     assert hints == ["", "", WANTS_HTTP2, ""]
     assert [record.levelno for record in caplog.records if record.name.startswith("nxdns")] == [

@@ -17,6 +17,7 @@ from nxdns.platform.tls_client import client_context
 from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind
 from tests.support.authority import NAME, Authority
 from tests.support.dot_leaves import dot_client
+from tests.support.exchanging import exchanged
 from tests.support.messages import make_query, make_response
 from tests.support.self_signed import UNDECODABLE, self_signed, server_of
 from tests.support.tls_peer import Session, TlsPeer, answer_all
@@ -50,7 +51,7 @@ def assert_refused(
     with TlsPeer(server, ear.script) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
         with closing(dot_client(endpoint, tls_name, client)) as leaf:
-            assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
+            assert exchanged(leaf, QUERY) == Fault(FaultKind.TLS_FAILED, cause)
             # The client has given up before the server has heard of it: wait for that.
             eventually(lambda: ear.ended.is_set() or peer.handshake_errors)
         assert ear.heard == b""
@@ -61,7 +62,7 @@ def assert_accepted(server: SSL.Context, client: SSL.Context, tls_name: str | No
     with TlsPeer(server, answer_all(lambda query: make_response(query, "192.0.2.1"))) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
         with closing(dot_client(endpoint, tls_name, client)) as leaf:
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
 
 
 # The name: subjectAltName only; the dialled literal is the name when there is no other.
@@ -209,8 +210,8 @@ def test_a_server_refused_once_is_asked_for_its_certificate_again(authority: Aut
         leaf = dot_client(endpoint, NAME, authority.dot_context())
         refused = Fault(FaultKind.TLS_FAILED, Cause.CERTIFICATE_NAME_MISMATCH)
         with closing(leaf):
-            assert leaf.exchange(QUERY) == refused
-            assert leaf.exchange(QUERY) == refused
+            assert exchanged(leaf, QUERY) == refused
+            assert exchanged(leaf, QUERY) == refused
             assert not leaf.last.reused
         assert peer.accepts == 2
 

@@ -17,6 +17,7 @@ from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import SessionStats
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
@@ -34,7 +35,7 @@ def answer(query: bytes) -> bytes:
 
 def outcome_of(leaf: DotClient) -> object:
     try:
-        return leaf.exchange(QUERY)
+        return exchanged(leaf, QUERY)
     except BaseException as error:  # noqa: BLE001 - it is what the test asks for
         return error
 
@@ -78,12 +79,12 @@ def test_a_closed_leaf_says_goodbye_and_dials_again_when_it_is_asked(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         leaf.close()
         leaf.close()
         eventually(lambda: goodbyes)
         assert isinstance(goodbyes[0], SSL.ZeroReturnError)  # close_notify, not a bare FIN
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries, leaf.last.reused) == (2, 0, False)
 
 
@@ -93,7 +94,7 @@ def test_closing_an_idle_session_never_waits(authority: Authority, certificate: 
         TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         close_in_the_hub(leaf)
         close_in_the_hub(leaf)
 
@@ -133,14 +134,14 @@ def test_an_exchange_under_which_the_leaf_is_closed_is_cancelled(
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
         exchange = gevent.spawn(outcome_of, leaf)
         reached.wait()
         close_in_the_hub(leaf)
         # Nobody's fault: the peer did nothing wrong, and its health must not suffer.
         assert isinstance(exchange.get(), GreenletExit)
         ended.wait()
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
@@ -160,7 +161,7 @@ def test_a_close_is_no_fault_when_the_server_has_hung_up_in_the_same_moment(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         exchange = gevent.spawn(outcome_of, leaf)
         asked.wait()
         hang_up.set()
@@ -218,7 +219,7 @@ def test_a_leaf_closed_during_its_handshake_sends_no_query(
         assert isinstance(exchange.get(), GreenletExit)
         gevent.idle()
         assert heard == []
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert heard == [QUERY]
 
 

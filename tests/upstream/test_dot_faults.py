@@ -24,6 +24,7 @@ from nxdns.upstream.transport import (
 )
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.dot_leaves import dot_client, dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.lacks import no_descriptor_free
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query, make_response
@@ -58,7 +59,7 @@ def test_a_port_where_nobody_listens_is_refused(authority: Authority) -> None:
         bound.bind(("127.0.0.1", 0))
         with closing(dot_leaf(authority, bound.getsockname()[1])) as leaf, no_descriptor_left():
             for _ in range(2):
-                assert leaf.exchange(QUERY) == Fault(
+                assert exchanged(leaf, QUERY) == Fault(
                     FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED
                 )
             assert not leaf.last.reused
@@ -73,7 +74,7 @@ def test_a_host_that_is_no_literal_is_never_looked_up(
         leaf = dot_client(endpoint, NAME, authority.dot_context())
         threads = gevent.get_hub().threadpool.size
         with closing(leaf):
-            outcome = leaf.exchange(QUERY)
+            outcome = exchanged(leaf, QUERY)
         gevent.idle()
         assert outcome == Fault(FaultKind.CONNECT_FAILED, Cause.NAME_NOT_RESOLVED)
         assert peer.accepts == 0
@@ -83,7 +84,7 @@ def test_a_host_that_is_no_literal_is_never_looked_up(
 def test_a_scope_that_names_no_interface_has_the_errno_of_that(authority: Authority) -> None:
     endpoint = Endpoint.parse("tls://[fe80::1%nowhere0]:853")
     with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
-        assert leaf.exchange(QUERY) == Fault(FaultKind.CONNECT_FAILED, "ErrnoENODEV")
+        assert exchanged(leaf, QUERY) == Fault(FaultKind.CONNECT_FAILED, "ErrnoENODEV")
 
 
 def test_a_dot_leaf_refuses_an_endpoint_that_is_doh(authority: Authority) -> None:
@@ -105,9 +106,9 @@ def test_a_dial_without_a_free_descriptor_is_nobodys_fault(
     ):
         gevent.idle()  # the peer waits in its accept
         with no_descriptor_free(), pytest.raises(LocalResource) as lack:
-            leaf.exchange(QUERY)
+            exchanged(leaf, QUERY)
         assert lack.value.kind is LocalKind.PROCESS_FD_QUOTA_EXCEEDED
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert peer.accepts == 1
 
 
@@ -124,9 +125,9 @@ def test_a_redial_without_a_free_descriptor_is_nobodys_fault(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
         with no_descriptor_free(), pytest.raises(LocalResource) as lack:
-            leaf.exchange(QUERY)
+            exchanged(leaf, QUERY)
         assert lack.value.kind is LocalKind.PROCESS_FD_QUOTA_EXCEEDED
         assert stats.recoveries == 0
 
@@ -142,7 +143,7 @@ def test_a_query_that_cannot_be_framed_dials_nobody(
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
         with pytest.raises(LocalResource) as lack:
-            leaf.exchange(query)
+            exchanged(leaf, query)
         gevent.idle()
         assert lack.value.kind is LocalKind.BUFFER_TOO_SMALL
         assert peer.accepts == 0
@@ -185,7 +186,7 @@ def test_a_server_that_ends_the_handshake_with_an_alert_says_why(
             accept_session(sock, context_of(certificate))
 
     with raw_server(refuse) as port, closing(dot_leaf(authority, port)) as leaf:
-        assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
+        assert exchanged(leaf, QUERY) == Fault(FaultKind.TLS_FAILED, cause)
         assert leaf.last.tls_version == ""
 
 
@@ -246,8 +247,8 @@ def test_a_handshake_that_the_server_breaks_has_the_cause_that_was_seen(
         closing(dot_leaf(authority, port, stats)) as leaf,
         no_descriptor_left(),
     ):
-        assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
-        assert leaf.exchange(QUERY) == Fault(FaultKind.TLS_FAILED, cause)
+        assert exchanged(leaf, QUERY) == Fault(FaultKind.TLS_FAILED, cause)
+        assert exchanged(leaf, QUERY) == Fault(FaultKind.TLS_FAILED, cause)
     assert len(hellos) == 2  # one dial for each exchange: a fresh one is never tried again
     assert stats.recoveries == 0
 
@@ -265,5 +266,5 @@ def test_a_server_that_ends_in_the_middle_of_its_own_handshake_is_truncated(
         sock.sendall(flight[: len(flight) // 2])
 
     with raw_server(serve) as port, closing(dot_leaf(authority, port)) as leaf:
-        outcome = leaf.exchange(QUERY)
+        outcome = exchanged(leaf, QUERY)
     assert outcome == Fault(FaultKind.TLS_FAILED, Cause.TLS_CONNECTION_TRUNCATED)

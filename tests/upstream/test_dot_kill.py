@@ -18,6 +18,7 @@ from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import Fault, SessionStats
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer
@@ -48,7 +49,7 @@ class Exchange:
 
     def _run(self, leaf: DotClient, query: bytes) -> None:
         try:
-            self._outcome = leaf.exchange(query)
+            self._outcome = exchanged(leaf, query)
         except BaseException as error:  # noqa: BLE001 - it is what the test asks for
             self._outcome = error
 
@@ -135,7 +136,7 @@ def test_an_exchange_can_be_ended_while_it_connects(
                 assert leaf.last.dial_ns == 0
             with server.serving(listener):
                 eventually(lambda: server.accepts)  # the backlog has room again
-                assert leaf.exchange(QUERY) == ANSWER
+                assert exchanged(leaf, QUERY) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_an_exchange_can_be_ended_during_its_handshake(
         exchange.interrupt(error)
         assert exchange.outcome() is error
         server.ended.wait()
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (server.accepts, leaf.last.reused) == (2, False)
 
 
@@ -164,14 +165,14 @@ def test_an_exchange_can_be_ended_during_the_handshake_of_its_redial(
     server = HandshakeServer(certificate.openssl_context(), 2, one_answer=True)
     stats = SessionStats()
     with server.serving() as port, closing(dot_leaf(authority, port, stats)) as leaf:
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         exchange = Exchange(leaf)
         server.reached.wait()
         error = interruption()
         exchange.interrupt(error)
         assert exchange.outcome() is error
         server.ended.wait()
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (server.accepts, stats.recoveries) == (3, 0)
 
 
@@ -224,7 +225,7 @@ def test_an_exchange_can_be_ended_while_it_sends_into_a_full_window(
             assert (leaf.last.tls_ns > 0, leaf.last.send_ns) == (True, 0)
             ended.wait()
             assert len(heard) < len(LARGE_QUERY)
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
         server.stop(timeout=0)
 
 
@@ -269,7 +270,7 @@ def test_an_exchange_can_be_ended_while_it_receives(
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
         exchange = Exchange(leaf)
         reached.wait()
         error = interruption()
@@ -278,7 +279,7 @@ def test_an_exchange_can_be_ended_while_it_receives(
         assert (leaf.last.first_byte_ns > 0) is bool(first_bytes)
         ended.wait()
         # What is left of that response must not be taken for a part of the next.
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
@@ -290,5 +291,5 @@ def test_a_timer_that_expires_in_its_own_time_comes_through_as_itself(
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
         with Timeout(0.05) as timer, pytest.raises(Timeout) as expired:
-            leaf.exchange(QUERY)
+            exchanged(leaf, QUERY)
         assert expired.value is timer

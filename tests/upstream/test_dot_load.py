@@ -19,6 +19,7 @@ from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import Endpoint, Fault
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.dot_leaves import dot_client
+from tests.support.exchanging import exchanged
 from tests.support.leaks import open_descriptors
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
@@ -70,7 +71,7 @@ def test_the_hub_keeps_turning_while_eight_leaves_wait(
     mute = mute_server()
     with TlsPeer(certificate.openssl_context(), never_answer) as peer:
         leaves = [dot_leaf(port, context) for port in [peer.port, mute.server_port] * 4]
-        waiting = [gevent.spawn(leaf.exchange, QUERY) for leaf in leaves]
+        waiting = [gevent.spawn(exchanged, leaf, QUERY) for leaf in leaves]
         eventually(lambda: len(asked) == 4 and len(mute.pool) == 4)
         gevent.spawn(tick)
         fifty.wait()
@@ -108,7 +109,7 @@ def seconds_of_a_handshake(certificate: Issued, context: SSL.Context) -> float:
         TlsPeer(certificate.openssl_context(), answer_all(lambda _: ANSWER)) as peer,
         closing(dot_leaf(peer.port, context)) as leaf,
     ):
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
         return (leaf.last.dial_ns + leaf.last.tls_ns) / 1e9
 
 
@@ -127,7 +128,7 @@ def test_a_thousand_failures_leave_no_descriptor(authority: Authority, certifica
     def ask(leaf: DotClient) -> None:
         with Timeout(chance.choice([0.3 * handshake, handshake, 2 * handshake, None])):
             try:
-                outcomes.append(leaf.exchange(QUERY))
+                outcomes.append(exchanged(leaf, QUERY))
             except BaseException as error:
                 outcomes.append(error)
                 raise

@@ -11,6 +11,7 @@ from nxdns.dns.framing import frame
 from nxdns.upstream.transport import SessionStats
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
@@ -69,7 +70,7 @@ def test_a_record_may_be_split_between_two_segments_at_every_byte(
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
         while not lengths or len(splits) < max(lengths) - 1:
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
         assert peer.accepts == 1
     assert len(splits) > len(ANSWER)
 
@@ -100,8 +101,8 @@ def test_a_response_may_come_in_any_records_and_segments(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert peer.accepts == 1
 
 
@@ -132,8 +133,8 @@ def test_a_large_response_arrives_whole(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == response
-        assert leaf.exchange(QUERY) == response
+        assert exchanged(leaf, QUERY) == response
+        assert exchanged(leaf, QUERY) == response
         assert peer.accepts == 1
 
 
@@ -152,8 +153,8 @@ def test_a_large_query_arrives_whole(authority: Authority, certificate: Issued, 
         TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(bytes(query)) == ANSWER
-        assert leaf.exchange(bytes(query)) == ANSWER
+        assert exchanged(leaf, bytes(query)) == ANSWER
+        assert exchanged(leaf, bytes(query)) == ANSWER
         assert peer.accepts == 1
     assert heard == [query, query]
 
@@ -212,8 +213,8 @@ def test_bytes_beyond_the_response_end_the_session_behind_it(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == response
+        assert exchanged(leaf, QUERY) == response
         gevent.idle()
         assert ends == [1]  # at once, and not when the next query comes
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 0)

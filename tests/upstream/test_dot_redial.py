@@ -9,6 +9,7 @@ from OpenSSL import SSL
 from nxdns.upstream.transport import Cause, Fault, FaultKind, SessionStats
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
@@ -54,10 +55,10 @@ def test_a_redial_that_is_refused_is_the_outcome(authority: Authority, certifica
     stats = SessionStats()
     with TlsPeer(certificate.openssl_context(), answer_all(answer)) as peer:
         leaf = dot_leaf(authority, peer.port, stats)
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
     # The peer is gone, its listener and the session alike.
     with closing(leaf):
-        assert leaf.exchange(QUERY) == Fault(FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED)
+        assert exchanged(leaf, QUERY) == Fault(FaultKind.CONNECT_FAILED, Cause.CONNECTION_REFUSED)
         assert stats.recoveries == 0
 
 
@@ -101,10 +102,10 @@ def test_a_redial_that_fails_is_the_outcome_and_there_is_no_third(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        leaf.exchange(QUERY)
-        assert leaf.exchange(QUERY) == fault
+        exchanged(leaf, QUERY)
+        assert exchanged(leaf, QUERY) == fault
         assert (peer.accepts, stats.recoveries) == (2, 0)
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries) == (3, 0)
 
 
@@ -174,8 +175,8 @@ def test_only_an_unanswered_hang_up_on_a_reused_session_is_retried(
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         if reused:
-            assert leaf.exchange(QUERY) == ANSWER
-        outcome = leaf.exchange(QUERY)
+            assert exchanged(leaf, QUERY) == ANSWER
+        outcome = exchanged(leaf, QUERY)
         if expected is RECOVERED:
             assert outcome == ANSWER
             assert (peer.accepts, stats.recoveries) == (2, 1)
@@ -183,7 +184,7 @@ def test_only_an_unanswered_hang_up_on_a_reused_session_is_retried(
             assert outcome == expected
             assert (peer.accepts, stats.recoveries) == (1, 0)
             # The broken session is not used again, and a plain dial is no recovery.
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
             assert (peer.accepts, stats.recoveries) == (2, 0)
 
 
@@ -196,7 +197,7 @@ def test_a_broken_pipe_on_a_fresh_session_is_final(
         TlsPeer(tls12(certificate), Session.truncate) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        outcome = leaf.exchange(bytes(LARGE_QUERY))
+        outcome = exchanged(leaf, bytes(LARGE_QUERY))
         # Whichever is noticed first: that nobody reads what is sent, or that nobody sends.
         broken_pipe = Fault(FaultKind.SEND_FAILED, Cause.BROKEN_PIPE)
         assert outcome in (broken_pipe, RESET, TRUNCATED)

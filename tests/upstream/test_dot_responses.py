@@ -9,6 +9,7 @@ from nxdns.dns.framing import frame
 from nxdns.upstream.transport import Cause, Endpoint, Fault, FaultKind, SessionStats
 from tests.support.authority import NAME, Authority, Issued
 from tests.support.dot_leaves import dot_client
+from tests.support.exchanging import exchanged
 from tests.support.messages import make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
@@ -102,10 +103,10 @@ def test_a_response_that_answers_nothing_is_final_and_closes_the_session(
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
         with closing(dot_client(endpoint, NAME, authority.dot_context(), stats)) as leaf:
             if reused:
-                assert leaf.exchange(QUERY) == ANSWER
-            assert leaf.exchange(QUERY) == fault
+                assert exchanged(leaf, QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == fault
             assert peer.accepts == 1
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
             assert ends == [1]
             assert (peer.accepts, stats.recoveries) == (2, 0)
 
@@ -117,8 +118,8 @@ def test_another_case_of_the_name_is_the_same_name(
     with TlsPeer(certificate.openssl_context(), answer_all(lambda _: shouted)) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
         with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
-            assert leaf.exchange(QUERY) == shouted
-            assert leaf.exchange(QUERY) == shouted
+            assert exchanged(leaf, QUERY) == shouted
+            assert exchanged(leaf, QUERY) == shouted
             assert peer.accepts == 1
 
 
@@ -128,7 +129,8 @@ def test_a_query_that_is_itself_broken_is_no_crash(
     with TlsPeer(certificate.openssl_context(), answer_all(lambda _: ANSWER)) as peer:
         endpoint = Endpoint.parse(f"tls://127.0.0.1:{peer.port}")
         with closing(dot_client(endpoint, NAME, authority.dot_context())) as leaf:
-            assert leaf.exchange(b"\0") == bad(Cause.TRUNCATED)
+            assert exchanged(leaf, b"\0") == bad(Cause.MALFORMED)
+            assert exchanged(leaf, b"\0\0") == bad(Cause.TRUNCATED)
 
 
 def test_an_answer_left_over_from_a_server_that_says_everything_twice_is_not_the_next_one(
@@ -146,6 +148,6 @@ def test_an_answer_left_over_from_a_server_that_says_everything_twice_is_not_the
         with closing(dot_client(endpoint, NAME, authority.dot_context(), stats)) as leaf:
             for name in ("a.example", "b.example", "c.example"):
                 query = make_query(name)
-                assert leaf.exchange(query) == answer(query)
+                assert exchanged(leaf, query) == answer(query)
             expected = (3, 0) if at_every_depth == 1 else (1, 3)
             assert (peer.accepts, stats.late_answers) == expected

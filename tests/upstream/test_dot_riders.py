@@ -9,6 +9,7 @@ from OpenSSL import SSL
 
 from nxdns.dns.framing import Unframer, frame
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.riders import (
     CLIENT_ID,
@@ -74,7 +75,7 @@ def test_queries_of_one_turn_leave_in_one_record(
 
     with TlsPeer(context, script) as peer, leaf_of(site_at(peer.port, authority)) as leaf:
         if warm:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
         rides = ride(leaf, RIDERS)
         assert outcomes_of(rides) == answers_to(rides)
         assert records == [[_APPLICATION_DATA]]
@@ -258,7 +259,7 @@ def test_who_boards_an_open_session_on_which_others_wait_dials_nobody(
         second_asked.set()
         rides.append(second)
         third = make_query(name_of(2))
-        assert leaf.exchange(third) == answer(third)
+        assert exchanged(leaf, third) == answer(third)
         assert leaf.last.tls_version == "TLSv1.3"
         assert leaf.last.dial_ns == 0, "it dialled nobody"
         assert outcomes_of(rides) == answers_to(rides)

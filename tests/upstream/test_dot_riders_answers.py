@@ -13,6 +13,7 @@ from nxdns.dns.framing import frame
 from nxdns.upstream import pipeline
 from nxdns.upstream.transport import Cause, Fault, FaultKind
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import MS
 from tests.support.messages import make_query, make_response
 from tests.support.riders import (
@@ -141,7 +142,7 @@ def test_a_late_answer_may_end_when_somebody_else_waits_already(
             given_up.set()
             assert stays.outcome() == answer(stays.query)
             another = make_query(name_of(2), id_=CLIENT_ID)
-            assert leaf.exchange(another) == answer(another)
+            assert exchanged(leaf, another) == answer(another)
             assert leaf.last.reused
             assert (peer.accepts, site.stats.late_answers) == (1, 1)
 

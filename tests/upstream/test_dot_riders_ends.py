@@ -10,6 +10,7 @@ from nxdns.dns.framing import frame
 from nxdns.upstream.transport import Cause, Fault, FaultKind, LocalKind, LocalResource
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import QUERY_ID
+from tests.support.exchanging import exchanged
 from tests.support.lacks import no_descriptor_free
 from tests.support.leaks import no_descriptor_left
 from tests.support.messages import make_query
@@ -69,7 +70,7 @@ def test_those_on_a_stale_session_are_all_answered_by_one_fresh_dial(
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
             rides = ride(leaf, RIDERS)
             assert outcomes_of(rides) == answers_to(rides)
             assert (peer.accepts, site.stats.dials) == (2, 2)
@@ -92,7 +93,7 @@ def test_a_close_that_was_there_before_the_riders_costs_them_one_dial_together(
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
             closed.wait()
             rides = ride(leaf, RIDERS)
             assert outcomes_of(rides) == answers_to(rides)
@@ -129,7 +130,7 @@ def test_who_has_got_bytes_of_its_own_response_is_not_retried_and_the_others_are
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
             rides = ride(leaf, RIDERS)
             expected = answers_to(rides)
             expected[victim] = fault
@@ -157,7 +158,7 @@ def test_the_beginning_of_a_late_answer_is_nobodys_response(
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaf_of(site_at(peer.port, authority)) as leaf,
     ):
-        leaf.exchange(make_query())
+        exchanged(leaf, make_query())
         first, *others = ride(leaf, RIDERS)
         asked.wait()
         first.interrupt(gevent.GreenletExit())
@@ -229,7 +230,7 @@ def test_one_stale_session_is_no_reason_to_ask_one_at_a_time(
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
             for _ in range(3):
-                leaf.exchange(make_query())
+                exchanged(leaf, make_query())
                 rides = ride(leaf, RIDERS)
                 assert outcomes_of(rides) == answers_to(rides)
             assert site.depth.serial_until == 0
@@ -270,7 +271,7 @@ def test_a_fresh_dial_behind_a_stale_session_that_answers_nobody_is_final_for_al
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
             rides = ride(leaf, RIDERS)
             assert outcomes_of(rides) == [CLEAN] * RIDERS
             assert (peer.accepts, site.stats.recoveries) == (2, 0)
@@ -289,7 +290,7 @@ def test_a_broken_record_on_a_session_that_had_answered_is_final_for_all(
         TlsPeer(certificate.openssl_context(), script) as peer,
         leaf_of(site_at(peer.port, authority)) as leaf,
     ):
-        leaf.exchange(make_query())
+        exchanged(leaf, make_query())
         rides = ride(leaf, RIDERS)
         assert outcomes_of(rides) == [PROTOCOL] * RIDERS
         assert peer.accepts == 1
@@ -345,7 +346,7 @@ def test_a_shared_redial_without_a_free_descriptor_is_nobodys_fault(
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query(id_=QUERY_ID))
+            exchanged(leaf, make_query(id_=QUERY_ID))
             with no_descriptor_free():
                 outcomes = outcomes_of(ride(leaf, RIDERS))
             assert [_lack_of(outcome) for outcome in outcomes] == [

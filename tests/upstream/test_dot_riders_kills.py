@@ -11,8 +11,10 @@ from greenlet import GreenletExit
 from OpenSSL import SSL
 
 from nxdns.upstream.dot_client import DotClient
+from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import Cause, Fault, FaultKind, PeerFault
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import MS, assert_all_free, entry_of, pool_of
 from tests.support.leaks import greenlets_alive, no_descriptor_left
 from tests.support.messages import make_query
@@ -231,9 +233,9 @@ def test_one_dead_session_is_one_failure_of_its_upstream_however_many_rode_on_it
         leaf = DotClient(site)
         entry = entry_of(leaf, clock=monotonic_ns, depth=32, sessions=site.stats)
         pool = pool_of(entry, clock=monotonic_ns, attempt_ns=100 * MS)
-        asking = [gevent.spawn(_fault_of, pool.exchange, make_query())]
+        asking = [gevent.spawn(_fault_of, pool, make_query())]
         eventually(lambda: heard)
-        asking += [gevent.spawn(_fault_of, pool.exchange, make_query()) for _ in range(4)]
+        asking += [gevent.spawn(_fault_of, pool, make_query()) for _ in range(4)]
         gevent.joinall(asking, raise_error=True)
         assert [each.value for each in asking] == [EXPIRED] * 5
         assert len(heard) == 5, "all rode on that session"
@@ -241,15 +243,15 @@ def test_one_dead_session_is_one_failure_of_its_upstream_however_many_rode_on_it
         assert entry.health.consecutive_failures == 1
         assert not leaf.is_open
         query = make_query()
-        assert pool.exchange(query) == answer(query)
+        assert exchanged(pool, query) == answer(query)
         assert entry.health.consecutive_failures == 0
         assert_all_free(entry.slots)
         pool.close()
 
 
-def _fault_of(exchange: Callable[[bytes], bytes], query: bytes) -> Fault:
+def _fault_of(pool: UpstreamPool, query: bytes) -> Fault:
     with pytest.raises(PeerFault) as failed:
-        exchange(query)
+        pool.exchange(query)
     return failed.value.fault
 
 
@@ -365,7 +367,7 @@ def test_a_close_ends_all_riders_and_is_nobodys_fault(
     with TlsPeer(certificate.openssl_context(), script) as peer:
         site = site_at(peer.port, authority)
         with leaf_of(site) as leaf:
-            leaf.exchange(make_query())
+            exchanged(leaf, make_query())
             rides = ride(leaf, RIDERS)
             asked.wait()
             leaf.close()

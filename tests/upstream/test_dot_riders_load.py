@@ -1,7 +1,6 @@
 """A thousand exchanges that share two leaves with a moody peer, killed and expired at random."""
 
 import random
-from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -14,6 +13,7 @@ from greenlet import GreenletExit
 from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import LocalResource, PeerFault
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import MS, SECOND, assert_all_free, entry_of, pool_of
 from tests.support.leaks import greenlets_alive, no_descriptor_left
 from tests.support.messages import make_query, make_response
@@ -57,10 +57,10 @@ def test_a_thousand_kills_and_expiries_leave_nothing_behind(
     ends: list[type] = []
     gevent.idle()
 
-    def exchange(exchange_of: Callable[[bytes], bytes], number: int) -> None:
+    def exchange(number: int) -> None:
         query = make_query(name_of(number), id_=number)
         try:
-            response = exchange_of(query)
+            response = exchanged(pool, query)
         except (GreenletExit, Timeout, PeerFault, LocalResource) as end:
             ends.append(type(end))
         else:
@@ -84,7 +84,7 @@ def test_a_thousand_kills_and_expiries_leave_nothing_behind(
         pool = pool_of(entry, clock=monotonic_ns, attempt_ns=60 * MS, total_ns=5 * SECOND)
         tasks, killers = Pool(80), Pool()
         for number in range(EXCHANGES):
-            task = tasks.spawn(exchange, pool.exchange, number)
+            task = tasks.spawn(exchange, number)
             if chance.random() < 0.6:
                 error = chance.choice((GreenletExit, Timeout))()
                 killers.spawn(kill_some, task, chance.randrange(1, 40), error)

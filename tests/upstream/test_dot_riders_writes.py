@@ -10,6 +10,7 @@ from greenlet import GreenletExit
 from nxdns.upstream.dot_client import DotClient
 from nxdns.upstream.transport import Cause, Fault, FaultKind, PeerFault
 from tests.support.authority import Authority, Issued
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import MS, assert_all_free, entry_of, pool_of
 from tests.support.http_peer import small_send_buffers
 from tests.support.leaks import no_descriptor_left
@@ -138,7 +139,7 @@ def test_a_peer_that_never_reads_costs_each_rider_one_attempt_and_the_session_en
 
         def fault_of(query: bytes) -> Fault:
             with pytest.raises(PeerFault) as failed:
-                pool.exchange(query)
+                exchanged(pool, query)
             return failed.value.fault
 
         asking = [gevent.spawn(fault_of, large_query(number)) for number in range(RIDERS)]
@@ -149,7 +150,7 @@ def test_a_peer_that_never_reads_costs_each_rider_one_attempt_and_the_session_en
         gate.set()
         assert ended.wait(10)
         query = make_query()
-        assert pool.exchange(query) == answer(query)
+        assert exchanged(pool, query) == answer(query)
         assert_all_free(entry.slots)
         pool.close()
 

@@ -13,6 +13,7 @@ from nxdns.dns.framing import frame
 from nxdns.upstream.transport import Cause, Fault, FaultKind, SessionStats
 from tests.support.authority import Authority, Issued
 from tests.support.dot_leaves import dot_leaf
+from tests.support.exchanging import exchanged
 from tests.support.messages import big_response, make_query, make_response
 from tests.support.tls_peer import Session, TlsPeer, answer_all
 
@@ -44,7 +45,7 @@ def test_exchanges_share_one_session(authority: Authority, certificate: Issued) 
     ):
         for name in ("a.example", "b.example", "c.example"):
             query = make_query(name)
-            assert leaf.exchange(query) == answer(query)
+            assert exchanged(leaf, query) == answer(query)
         assert (peer.accepts, peer.handshakes, stats.recoveries) == (1, 1, 0)
 
 
@@ -60,8 +61,8 @@ def test_a_servfail_is_an_answer_and_keeps_the_session(
         TlsPeer(certificate.openssl_context(), answer_all(servfail)) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == servfail(QUERY)
-        assert leaf.exchange(QUERY) == servfail(QUERY)
+        assert exchanged(leaf, QUERY) == servfail(QUERY)
+        assert exchanged(leaf, QUERY) == servfail(QUERY)
         assert peer.accepts == 1
 
 
@@ -81,13 +82,13 @@ def test_the_leaf_tells_how_each_exchange_was_done(
         TlsPeer(context, answer_all(answer)) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
         fresh = leaf.last
         assert (fresh.reused, fresh.tls_version) == (False, version)
         assert min(fresh.dial_ns, fresh.tls_ns, fresh.send_ns, fresh.first_byte_ns) > 0
         assert fresh.rest_ns >= 0
 
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
         again = leaf.last
         assert (again.reused, again.tls_version) == (True, version)
         assert (again.dial_ns, again.tls_ns) == (0, 0)  # phases that did not happen
@@ -108,8 +109,8 @@ def test_after_a_redial_the_exchange_counts_as_fresh(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        leaf.exchange(QUERY)
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
+        exchanged(leaf, QUERY)
         assert not leaf.last.reused
         assert min(leaf.last.dial_ns, leaf.last.tls_ns) > 0
 
@@ -157,10 +158,10 @@ def test_a_session_closed_while_idle_is_replaced_by_one_redial(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         answered.set()
         closed.wait()
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 1)
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
     assert str(seen) in caplog.text
@@ -186,9 +187,9 @@ def test_a_session_found_broken_in_the_middle_of_a_large_query_is_replaced(
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
-        leaf.exchange(QUERY)
+        exchanged(leaf, QUERY)
         closed.wait()
-        assert leaf.exchange(bytes(LARGE_QUERY)) == ANSWER
+        assert exchanged(leaf, bytes(LARGE_QUERY)) == ANSWER
         assert (peer.accepts, stats.recoveries) == (2, 1)
     # Whichever is noticed first: that nobody reads what is sent, or that nobody sends.
     assert re.search(
@@ -214,7 +215,7 @@ def test_every_idle_close_is_recovered_anew(authority: Authority, certificate: I
         closing(dot_leaf(authority, peer.port, stats)) as leaf,
     ):
         for _ in range(5):
-            assert leaf.exchange(QUERY) == ANSWER
+            assert exchanged(leaf, QUERY) == ANSWER
             answered.set()
             closed.wait()
             closed.clear()
@@ -235,7 +236,7 @@ def test_a_close_that_came_with_the_response_spoils_neither_this_exchange_nor_th
         TlsPeer(certificate.openssl_context(), script) as peer,
         closing(dot_leaf(authority, peer.port)) as leaf,
     ):
-        assert leaf.exchange(QUERY) == ANSWER
-        assert leaf.exchange(QUERY) == ANSWER
-        assert leaf.exchange(QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
+        assert exchanged(leaf, QUERY) == ANSWER
         assert peer.accepts == 2

@@ -27,6 +27,7 @@ from tests.storage.stores import (
     store_on,
     written,
 )
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -132,7 +133,7 @@ def house() -> Iterator[House]:
 def ask(pool: UpstreamPool | Owner) -> None:
     """One query, whatever comes of it."""
     with suppress(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
 
 
 def apply_all(house: House, entry: Entry, effects: Sequence[Effect]) -> None:
@@ -448,7 +449,7 @@ def test_an_episode_is_stored_with_what_came_before_it(house: House) -> None:
     assert [(each["outcome"], each["failed"], each["seconds_ago"]) for each in told] == [
         ("ReceiveFailed (cause ConnectionResetByPeer)", True, 0.0),
         ("ReceiveFailed (cause ConnectionResetByPeer)", True, 1.0),
-        ("RCODE12", False, 2.0),
+        ("NOERROR", False, 2.0),
     ]
     house.clock.advance(60_000 * MS)
     ask(pool)

@@ -6,6 +6,7 @@ from nxdns.dns.header import HEADER_LENGTH
 from nxdns.upstream.describe import rcode_name
 from nxdns.upstream.history import FLIGHT_RECORDS, History
 from nxdns.upstream.transport import PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     RESET,
@@ -32,7 +33,7 @@ def test_it_holds_the_last_256_and_no_more(clock: ManualClock) -> None:
     pool = pool_of(entry_of(SteadyLeaf(REPLY), clock=clock), clock=clock)
     for _ in range(300):
         clock.advance(MS)
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     ages = [round(flight.seconds_ago * 1_000) for flight in pool.flight(0)]
     assert ages == list(range(256)), "the newest first"
 
@@ -40,7 +41,7 @@ def test_it_holds_the_last_256_and_no_more(clock: ManualClock) -> None:
 def test_what_is_older_than_a_minute_when_it_is_read_is_left_out(clock: ManualClock) -> None:
     pool = pool_of(entry_of(SteadyLeaf(REPLY), clock=clock), clock=clock)
     for _ in range(4):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
         clock.advance(20 * SECOND)
     assert [flight.seconds_ago for flight in pool.flight(0)] == [20.0, 40.0, 60.0]
     clock.advance(1)
@@ -53,10 +54,10 @@ def test_it_says_how_each_was_done_and_what_became_of_it(clock: ManualClock) -> 
     leaf = ScriptedLeaf(RESET, REPLY)
     pool = pool_of(entry_of(SteadyLeaf(), leaf, clock=clock), clock=clock)
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     leaf.last.begin(reused=True, tls_version="TLSv1.3")
     leaf.last.opened_at = clock() - 5 * SECOND
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     answered, failed = pool.flight(0)
     assert (failed.slot, failed.session_seconds, failed.reused) == (1, None, False)
     assert (failed.outcome, failed.failed) == (str(RESET), True)
@@ -67,7 +68,7 @@ def test_it_says_how_each_was_done_and_what_became_of_it(clock: ManualClock) -> 
 def test_neither_a_name_nor_an_address_is_in_it(clock: ManualClock) -> None:
     entry = entry_of(SteadyLeaf(REPLY), clock=clock, url="https://dns.example/s3cret")
     pool = pool_of(entry, clock=clock)
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     told = repr(pool.flight(0)) + repr(entry.history.flight)
     assert "NOERROR" in told
     for secret in ("secret", "example", "192.0.2", "s3cret"):
@@ -78,7 +79,7 @@ def test_neither_a_name_nor_an_address_is_in_it(clock: ManualClock) -> None:
 def test_each_upstream_has_its_own_and_a_failover_is_in_both(clock: ManualClock) -> None:
     entries = [entry_of(ScriptedLeaf(step), clock=clock) for step in (RESET, REPLY)]
     pool = pool_of(*entries, clock=clock)
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     assert [[each.failed for each in pool.flight(index)] for index in (0, 1)] == [[True], [False]]
 
 
@@ -94,9 +95,9 @@ def test_answers_are_counted_by_rcode_and_an_upstream_that_servfails_all_stays_t
     leaf = ScriptedLeaf(*(with_rcode(rcode) for rcode in rcodes), RESET)
     pool = pool_of(entry_of(leaf, clock=clock), clock=clock)
     for _ in rcodes:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     [seen] = pool.snapshot(0.0)
     assert seen.rcodes == {"NOERROR": 1, "SERVFAIL": 2, "NXDOMAIN": 1, "REFUSED": 1, "RCODE12": 1}
     assert seen.failures_total == 1
@@ -117,6 +118,6 @@ def test_what_is_booked_of_an_exchange_costs_no_memory_beyond_the_ring(clock: Ma
     history = History()
     pool = pool_of(entry_of(SteadyLeaf(REPLY), clock=clock, history=history), clock=clock)
     for _ in range(2 * FLIGHT_RECORDS):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert len(history.flight) == FLIGHT_RECORDS
     assert len(REPLY) > HEADER_LENGTH

@@ -264,7 +264,7 @@ class Sessions(RuleBasedStateMachine):
             session.last_answer_at = self.now
         assert late_before <= session.pipeline.late == session.late
         assert session.pipeline.answered == answered_before + len(expected)
-        assert [(rider, response) for rider, response in answers] == [
+        assert [(rider, response.wire) for rider, response in answers] == [
             (exchange.rider, response) for exchange, response in expected
         ]
         for exchange, response in expected:

@@ -15,6 +15,7 @@ from nxdns.upstream.transport import (
     LocalResource,
     PeerFault,
 )
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -65,7 +66,7 @@ def test_the_expiry_of_an_attempt_is_recorded_as_a_timeout_of_the_peer(
     entry = entry_of(GatedLeaf(), clock=clock)
     pool = pool_of(entry, clock=clock, threshold=1, attempt_ns=20 * MS, on_effect=effects)
     with pytest.raises(PeerFault) as raised:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert raised.value.fault == EXPIRED
     assert entry.health.last_error() == "Timeout (cause Timeout)"
     assert entry.health.total_failures == 1
@@ -76,7 +77,7 @@ def test_the_expiry_of_an_attempt_is_recorded_as_a_timeout_of_the_peer(
 def test_after_an_attempt_has_expired_the_next_upstream_is_asked(clock: ManualClock) -> None:
     stalled = entry_of(GatedLeaf(), clock=clock)
     good = entry_of(ScriptedLeaf(REPLY), clock=clock)
-    assert pool_of(stalled, good, clock=clock, attempt_ns=20 * MS).exchange(QUERY) == REPLY
+    assert exchanged(pool_of(stalled, good, clock=clock, attempt_ns=20 * MS), QUERY) == REPLY
     assert stalled.health.last_fault == EXPIRED
 
 
@@ -84,7 +85,7 @@ def test_an_attempt_as_long_as_what_is_left_is_a_full_one(clock: ManualClock) ->
     entry = entry_of(GatedLeaf(), clock=clock)
     pool = pool_of(entry, clock=clock, attempt_ns=20 * MS, total_ns=20 * MS)
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert entry.health.last_fault == EXPIRED
 
 
@@ -110,7 +111,7 @@ def test_an_attempt_cut_short_by_earlier_attempts_proves_nothing(
         on_effect=effects,
     )
     with pytest.raises(LocalResource) as raised:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert raised.value.kind is LocalKind.BUDGET_EXHAUSTED
     assert isinstance(stalled_leaf.interrupted_by, gevent.Timeout), "it was started"
     assert slow.health.total_failures == 1
@@ -127,7 +128,7 @@ def test_an_attempt_cut_short_that_is_answered_in_time_is_a_success(clock: Manua
     pool = pool_of(
         entry_of(ScriptedLeaf(fail_late), clock=clock), good, clock=clock, total_ns=10 * SECOND
     )
-    assert pool.exchange(QUERY) == REPLY
+    assert exchanged(pool, QUERY) == REPLY
     assert good.health.total_successes == 1
 
 
@@ -143,7 +144,7 @@ def test_with_nothing_left_when_its_turn_comes_no_leaf_is_started(
     unstarted = entry_of(ScriptedLeaf(), clock=clock)
     pool = pool_of(slow, unstarted, clock=clock, total_ns=10 * SECOND)
     with pytest.raises(LocalResource) as raised:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert raised.value.kind is LocalKind.BUDGET_EXHAUSTED
     assert slow.health.last_fault == RESET
     assert_unrecorded(unstarted)
@@ -156,11 +157,11 @@ def test_with_nothing_left_when_its_turn_comes_a_query_does_not_queue(clock: Man
 
     leaf = GatedLeaf()
     full = entry_of(leaf, clock=clock)
-    holder = gevent.spawn(pool_of(full, clock=clock).exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool_of(full, clock=clock), QUERY)
     leaf.entered.wait()
     slow = entry_of(ScriptedLeaf(fail_at_the_deadline), clock=clock)
     with pytest.raises(LocalResource) as raised:
-        pool_of(slow, full, clock=clock, total_ns=10 * SECOND).exchange(QUERY)
+        exchanged(pool_of(slow, full, clock=clock, total_ns=10 * SECOND), QUERY)
     assert raised.value.kind is LocalKind.BUDGET_EXHAUSTED
     assert full.slots.queue.waited == 0
     leaf.gate.set()
@@ -178,7 +179,7 @@ def test_a_total_budget_that_was_used_up_by_the_last_upstream_raises_its_fault(
         entry_of(ScriptedLeaf(fail_at_the_deadline), clock=clock), clock=clock, total_ns=10 * SECOND
     )
     with pytest.raises(PeerFault) as raised:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert raised.value.fault == RESET
 
 
@@ -189,7 +190,7 @@ def test_a_timeout_that_the_leaf_found_is_recorded_with_its_own_cause(
     fault = Fault(FaultKind.TIMEOUT, cause)
     entry = entry_of(ScriptedLeaf(fault), clock=clock)
     with pytest.raises(PeerFault) as raised:
-        pool_of(entry, clock=clock).exchange(QUERY)
+        exchanged(pool_of(entry, clock=clock), QUERY)
     assert raised.value.fault == fault
     assert entry.health.last_error() == f"Timeout (cause {cause})"
 
@@ -201,7 +202,7 @@ def test_a_timeout_that_the_leaf_found_in_an_attempt_cut_short_is_recorded_too(
     entry = entry_of(ScriptedLeaf(fault), clock=clock)
     pool = pool_of(entry, clock=clock, attempt_ns=2 * SECOND, total_ns=SECOND)
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert entry.health.last_fault == fault
 
 
@@ -212,7 +213,7 @@ def test_somebody_elses_timeout_passes_through_and_is_recorded_against_nobody(
     untouched = entry_of(ScriptedLeaf(), clock=clock)
     pool = pool_of(entry, untouched, clock=clock, threshold=1, on_effect=effects)
     with pytest.raises(gevent.Timeout) as caught, gevent.Timeout(0.01) as somebody_elses:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert caught.value is somebody_elses
     assert_unrecorded(entry)
     assert effects.seen == []
@@ -225,11 +226,11 @@ def test_a_query_that_waits_for_a_slot_all_its_budget_times_out_unrecorded(
     full = entry_of(holder_leaf, clock=clock)
     untouched = entry_of(ScriptedLeaf(), clock=clock)
     patient = pool_of(full, clock=clock, on_effect=effects)
-    holder = gevent.spawn(patient.exchange, QUERY)
+    holder = gevent.spawn(exchanged, patient, QUERY)
     holder_leaf.entered.wait()
     hasty = pool_of(full, untouched, clock=clock, total_ns=20 * MS, on_effect=effects)
     with pytest.raises(PeerFault) as raised:
-        hasty.exchange(QUERY)
+        exchanged(hasty, QUERY)
     assert raised.value.fault == EXPIRED
     assert full.health.revision == 0
     assert effects.seen == []
@@ -243,9 +244,9 @@ def test_an_attempt_cut_short_by_queueing_proves_nothing(clock: ManualClock) -> 
     leaf = GatedLeaf()
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock, attempt_ns=2 * SECOND, total_ns=10 * SECOND)
-    holder = gevent.spawn(pool.exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
-    queued = gevent.spawn(pool.exchange, QUERY)
+    queued = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     clock.advance(10 * SECOND - 20 * MS)
     leaf.gate.set()
@@ -263,9 +264,9 @@ def test_a_slot_that_comes_when_nothing_is_left_starts_no_leaf(clock: ManualCloc
     leaf = GatedLeaf()
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock, total_ns=10 * SECOND)
-    holder = gevent.spawn(pool.exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
-    queued = gevent.spawn(pool.exchange, QUERY)
+    queued = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     clock.advance(10 * SECOND)
     leaf.gate.set()

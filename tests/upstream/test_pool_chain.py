@@ -5,6 +5,7 @@ import pytest
 
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import Fault, LocalKind, LocalResource, PeerFault, Tried
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -28,7 +29,7 @@ def clock() -> ManualClock:
 
 def chain(pool: UpstreamPool) -> tuple[Tried, ...]:
     try:
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     except (PeerFault, LocalResource) as error:
         return error.tried
     raise AssertionError("it was answered")
@@ -56,7 +57,7 @@ def test_one_that_was_passed_over_is_told_with_what_is_left_of_its_backoff(
         threshold=1,
         base_backoff_ms=20_000,
     )
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     clock.advance(1500 * MS)
     assert list(map(str, chain(pool))) == [
         "1 cloudflare: backoff 9s",
@@ -77,7 +78,7 @@ def test_whether_one_in_backoff_could_be_reached_is_as_it_was_when_asked_last(
         clock=clock,
         threshold=1,
     )
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     assert [tried.at_connect for tried in chain(pool)] == [at_connect, True]
 
 
@@ -114,7 +115,7 @@ def test_one_whose_slots_were_all_taken_for_too_long_counts_as_asked(clock: Manu
         clock=clock,
         total_ns=20 * MS,
     )
-    other = gevent.spawn(pool.exchange, QUERY)
+    other = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
     assert chain(pool) == (
         Tried(1, "down", "ConnectionRefused", at_connect=True),

@@ -11,6 +11,7 @@ from nxdns.upstream.health import CLEAR, Effect, Tripped
 from nxdns.upstream.history import History
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import Fault, PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -33,7 +34,7 @@ def clock() -> ManualClock:
 
 def ask(pool: UpstreamPool) -> bytes | Fault:
     try:
-        return pool.exchange(QUERY)
+        return exchanged(pool, QUERY)
     except PeerFault as error:
         return error.fault
 
@@ -209,7 +210,7 @@ def test_a_recovered_stale_session_touches_neither_health_nor_episodes(clock: Ma
         entry, clock=clock, threshold=1, on_effect=lambda _, effect: effects.append(effect)
     )
     for _ in range(3):
-        assert pool.exchange(QUERY) == REPLY
+        assert exchanged(pool, QUERY) == REPLY
     assert effects == []
     assert entry.health.total_failures == 0
     assert entry.health.last_fault is None

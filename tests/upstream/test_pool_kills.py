@@ -13,6 +13,7 @@ from nxdns.upstream.entry import Entry
 from nxdns.upstream.health import Effect
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.upstream.transport import LocalKind, LocalResource, PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -38,7 +39,7 @@ def clock() -> ManualClock:
 
 def test_a_kill_before_the_exchange_has_begun_touches_nothing(clock: ManualClock) -> None:
     entry = entry_of(ScriptedLeaf(), clock=clock)
-    gevent.spawn(pool_of(entry, clock=clock).exchange, QUERY).kill()
+    gevent.spawn(exchanged, pool_of(entry, clock=clock), QUERY).kill()
     assert entry.health.revision == 0
     assert_all_free(entry.slots)
 
@@ -47,9 +48,9 @@ def test_a_kill_while_waiting_for_a_slot_costs_none(clock: ManualClock) -> None:
     leaf = GatedLeaf()
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock)
-    holder = gevent.spawn(pool.exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
-    waiters = [gevent.spawn(pool.exchange, QUERY) for _ in range(5)]
+    waiters = [gevent.spawn(exchanged, pool, QUERY) for _ in range(5)]
     gevent.idle()
     gevent.killall(waiters)
     assert entry.slots.in_flight == 1
@@ -65,9 +66,9 @@ def test_a_kill_during_an_attempt_frees_its_slot_for_who_waits(clock: ManualCloc
     leaf = GatedLeaf()
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock)
-    holder = gevent.spawn(pool.exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
-    waiter = gevent.spawn(pool.exchange, QUERY)
+    waiter = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     holder.kill()
     leaf.gate.set()
@@ -83,9 +84,9 @@ def test_a_kill_in_the_turn_in_which_the_slot_comes_free_costs_none(
     leaf = GatedLeaf()
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock)
-    holder = gevent.spawn(pool.exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool, QUERY)
     leaf.entered.wait()
-    waiter = gevent.spawn(pool.exchange, QUERY)
+    waiter = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     if killed_first:
         waiter.kill(block=False)
@@ -103,9 +104,9 @@ def test_a_kill_between_two_upstreams_keeps_what_the_first_has_proven(clock: Man
     full_leaf = GatedLeaf()
     second = entry_of(full_leaf, clock=clock)
     third = entry_of(ScriptedLeaf(), clock=clock)
-    holder = gevent.spawn(pool_of(second, clock=clock).exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool_of(second, clock=clock), QUERY)
     full_leaf.entered.wait()
-    asking = gevent.spawn(pool_of(first, second, third, clock=clock).exchange, QUERY)
+    asking = gevent.spawn(exchanged, pool_of(first, second, third, clock=clock), QUERY)
     gevent.idle()
     asking.kill()
     assert isinstance(asking.value, gevent.GreenletExit)
@@ -120,7 +121,7 @@ def one_client(pool: UpstreamPool, patience_seconds: float, ends: Counter[str]) 
     """Ask once, and count how it ended."""
     try:
         with gevent.Timeout(patience_seconds):
-            pool.exchange(QUERY)
+            exchanged(pool, QUERY)
     except gevent.GreenletExit:
         ends["killed"] += 1
         raise
@@ -193,10 +194,10 @@ def test_a_pool_serves_on_after_a_storm_of_kills(clock: ManualClock) -> None:
     entries = [entry_of(gated, clock=clock), entry_of(SteadyLeaf(), clock=clock)]
     pool = pool_of(*entries, clock=clock)
     for _ in range(50):
-        asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(3)]
+        asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(3)]
         gevent.idle()
         gevent.killall(asking)
     assert entries[0].health.revision == 0
     gated.gate.set()
-    assert pool.exchange(QUERY) == REPLY
+    assert exchanged(pool, QUERY) == REPLY
     assert entries[0].health.total_successes == 1

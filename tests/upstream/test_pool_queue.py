@@ -5,6 +5,7 @@ import pytest
 from gevent.event import Event
 
 from nxdns.upstream.transport import Fault, FaultKind, PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -49,7 +50,7 @@ def test_two_slots_overlap_and_a_third_query_waits(clock: ManualClock) -> None:
     leaves = [GatedLeaf(), GatedLeaf()]
     entry = entry_of(*leaves, clock=clock)
     pool = pool_of(entry, clock=clock)
-    asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(3)]
+    asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(3)]
     gevent.idle()
     assert [len(leaf.queries) for leaf in leaves] == [1, 1], "two are on their way at once"
     assert entry.slots.in_flight == 2
@@ -66,7 +67,7 @@ def test_thirty_queries_at_once_are_all_answered_through_eight_slots(clock: Manu
     leaves = [GatedLeaf() for _ in range(8)]
     entry = entry_of(*leaves, clock=clock)
     pool = pool_of(entry, clock=clock)
-    asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(30)]
+    asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(30)]
     gevent.idle()
     assert entry.slots.in_flight == 8
     for leaf in leaves:
@@ -85,16 +86,16 @@ def test_a_waiter_that_got_in_one_that_ran_out_and_one_that_was_killed_are_all_c
     entry = entry_of(leaf, clock=clock)
     patient = pool_of(entry, clock=clock)
     hasty = pool_of(entry, clock=clock, total_ns=20 * MS)
-    holder = gevent.spawn(patient.exchange, QUERY)
+    holder = gevent.spawn(exchanged, patient, QUERY)
     leaf.entered.wait()
-    got_in = gevent.spawn(patient.exchange, QUERY)
-    killed = gevent.spawn(patient.exchange, QUERY)
+    got_in = gevent.spawn(exchanged, patient, QUERY)
+    killed = gevent.spawn(exchanged, patient, QUERY)
     gevent.idle()
     clock.advance(10 * MS)
     killed.kill()
     assert (entry.slots.queue.waited, entry.slots.queue.waited_ns) == (1, 10 * MS)
     with pytest.raises(PeerFault) as raised:
-        hasty.exchange(QUERY)
+        exchanged(hasty, QUERY)
     assert raised.value.fault.kind is FaultKind.TIMEOUT
     assert (entry.slots.queue.waited, entry.slots.queue.waited_ns) == (2, 10 * MS)
     clock.advance(30 * MS)
@@ -113,7 +114,7 @@ def test_the_duration_of_an_attempt_does_not_include_the_wait_for_its_slot(
     leaf = OneByOneLeaf(REPLY, REPLY)
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock)
-    asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(2)]
+    asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(2)]
     leaf.arrived[0].wait()
     gevent.idle()
     clock.advance(40 * MS)
@@ -129,10 +130,10 @@ def test_the_duration_of_an_attempt_does_not_include_the_wait_for_its_slot(
 def test_the_queue_of_one_upstream_is_not_that_of_another(clock: ManualClock) -> None:
     leaf = GatedLeaf()
     full = entry_of(leaf, clock=clock)
-    holder = gevent.spawn(pool_of(full, clock=clock).exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool_of(full, clock=clock), QUERY)
     leaf.entered.wait()
     free = entry_of(SteadyLeaf(), clock=clock)
-    assert pool_of(free, full, clock=clock).exchange(QUERY) == REPLY
+    assert exchanged(pool_of(free, full, clock=clock), QUERY) == REPLY
     assert full.slots.queue.waited == 0
     leaf.gate.set()
     holder.join()
@@ -145,7 +146,7 @@ def test_who_waited_behind_a_failure_that_tripped_the_upstream_goes_on_to_the_ne
     sick = entry_of(leaf, clock=clock)
     good = entry_of(SteadyLeaf(), clock=clock)
     pool = pool_of(sick, good, clock=clock, threshold=1)
-    asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(3)]
+    asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(3)]
     leaf.arrived[0].wait()
     gevent.idle()
     leaf.gates[0].set()
@@ -168,10 +169,10 @@ def test_availability_is_checked_again_with_a_fresh_clock(clock: ManualClock) ->
         clock.advance(500 * MS + 1)
 
     first = gevent.spawn(
-        pool_of(entry, clock=clock, threshold=1, on_effect=end_the_backoff).exchange, QUERY
+        exchanged, pool_of(entry, clock=clock, threshold=1, on_effect=end_the_backoff), QUERY
     )
     leaf.arrived[0].wait()
-    queued = gevent.spawn(pool.exchange, QUERY)
+    queued = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     leaf.gates[0].set()
     leaf.gates[1].set()
@@ -187,9 +188,9 @@ def test_who_waited_alone_behind_a_failure_probes_all_the_same(clock: ManualCloc
     leaf = OneByOneLeaf(RESET, REPLY)
     entry = entry_of(leaf, clock=clock)
     pool = pool_of(entry, clock=clock, threshold=1)
-    first = gevent.spawn(pool.exchange, QUERY)
+    first = gevent.spawn(exchanged, pool, QUERY)
     leaf.arrived[0].wait()
-    second = gevent.spawn(pool.exchange, QUERY)
+    second = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     leaf.gates[0].set()
     leaf.gates[1].set()
@@ -205,11 +206,11 @@ def test_a_probe_that_waited_for_its_slot_is_not_turned_away(clock: ManualClock)
     pool = pool_of(entry, clock=clock, threshold=1)
     leaf.gates[0].set()
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert not entry.health.available(clock.now)
-    failing_probe = gevent.spawn(pool.exchange, QUERY)
+    failing_probe = gevent.spawn(exchanged, pool, QUERY)
     leaf.arrived[1].wait()
-    queued_probe = gevent.spawn(pool.exchange, QUERY)
+    queued_probe = gevent.spawn(exchanged, pool, QUERY)
     gevent.idle()
     leaf.gates[1].set()
     leaf.gates[2].set()
@@ -230,12 +231,12 @@ def test_what_is_left_of_the_budget_is_counted_from_the_beginning_of_the_exchang
 
     leaf = GatedLeaf()
     full = entry_of(leaf, clock=clock)
-    holder = gevent.spawn(pool_of(full, clock=clock).exchange, QUERY)
+    holder = gevent.spawn(exchanged, pool_of(full, clock=clock), QUERY)
     leaf.entered.wait()
     slow = entry_of(ScriptedLeaf(fail_late), clock=clock)
     pool = pool_of(slow, full, clock=clock, total_ns=10 * SECOND)
     with pytest.raises(PeerFault) as raised, gevent.Timeout(5):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     assert raised.value.fault.kind is FaultKind.TIMEOUT
     assert full.health.revision == 0
     leaf.gate.set()

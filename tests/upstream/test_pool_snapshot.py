@@ -7,6 +7,7 @@ import pytest
 
 from nxdns.upstream.history import History
 from nxdns.upstream.transport import Fault, PeerFault
+from tests.support.exchanging import exchanged
 from tests.support.fake_leaves import (
     MS,
     QUERY,
@@ -64,7 +65,7 @@ def test_the_url_is_redacted_and_the_secret_is_nowhere_in_it(clock: ManualClock)
     )
     pool = pool_of(entry, clock=clock)
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     [seen] = pool.snapshot(WALL)
     assert seen.url == "https://dns.example:8443/…"
     assert "s3cret" not in repr(astuple(seen))
@@ -91,10 +92,10 @@ def test_a_tripped_upstream_reads_with_its_counts_window_and_wall_clock_times(
     pool = pool_of(
         entry, clock=clock, threshold=2, base_backoff_ms=BASE_BACKOFF_MS, attempt_ns=9 * SECOND
     )
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     for _ in range(2):
         with pytest.raises(PeerFault):
-            pool.exchange(QUERY)
+            exchanged(pool, QUERY)
     clock.advance(SECOND)
     [seen] = pool.snapshot(WALL)
     assert (seen.available, seen.tripped) == (False, True)
@@ -118,7 +119,7 @@ def test_a_backoff_that_has_ended_reads_as_available_and_still_tripped(clock: Ma
         base_backoff_ms=BASE_BACKOFF_MS,
     )
     with pytest.raises(PeerFault):
-        pool.exchange(QUERY)
+        exchanged(pool, QUERY)
     clock.advance(BASE_BACKOFF_MS // 2 * MS + 1)
     [seen] = pool.snapshot(WALL)
     assert (seen.available, seen.tripped) == (True, True)
@@ -128,7 +129,7 @@ def test_a_backoff_that_has_ended_reads_as_available_and_still_tripped(clock: Ma
 def test_exchanges_in_flight_and_in_the_queue_are_read_while_they_last(clock: ManualClock) -> None:
     leaves = [GatedLeaf(), GatedLeaf()]
     pool = pool_of(entry_of(*leaves, clock=clock), clock=clock)
-    asking = [gevent.spawn(pool.exchange, QUERY) for _ in range(3)]
+    asking = [gevent.spawn(exchanged, pool, QUERY) for _ in range(3)]
     gevent.idle()
     [during] = pool.snapshot(WALL)
     clock.advance(1_500 * MS)
@@ -144,7 +145,7 @@ def test_exchanges_in_flight_and_in_the_queue_are_read_while_they_last(clock: Ma
 def test_a_snapshot_is_a_frozen_copy(clock: ManualClock) -> None:
     pool = pool_of(entry_of(SteadyLeaf(), clock=clock), clock=clock)
     [before] = pool.snapshot(WALL)
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     assert before.successes_total == 0
     assert before.window == ""
     assert sum(before.exchange_seconds.counts) == 0
@@ -154,5 +155,5 @@ def test_a_snapshot_is_a_frozen_copy(clock: ManualClock) -> None:
 
 def test_a_snapshot_changes_nothing(clock: ManualClock) -> None:
     pool = pool_of(entry_of(SteadyLeaf(), clock=clock), clock=clock)
-    pool.exchange(QUERY)
+    exchanged(pool, QUERY)
     assert pool.snapshot(WALL) == pool.snapshot(WALL)

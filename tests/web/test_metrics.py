@@ -19,6 +19,7 @@ from nxdns.storage.events import EventStore
 from nxdns.upstream.history import History
 from nxdns.upstream.pool import UpstreamPool
 from nxdns.web.metrics import OPENMETRICS, TEXT, Metrics
+from tests.support.exchanging import exchanged
 from tests.support.exposition import Scrape
 from tests.support.fake_leaves import (
     MS,
@@ -92,7 +93,7 @@ def test_the_five_series_are_those_of_the_pool() -> None:
     idle = entry_of(SteadyLeaf(), clock=clock, url="https://192.0.2.2/s3cret", priority=20)
     with surface_over(pool_of(busy, idle, clock=clock), clock) as (owner, surface):
         metrics = Metrics(surface, lambda: NO_TROUBLE)
-        asking = [gevent.spawn(owner.exchange, QUERY) for _ in range(7)]
+        asking = [gevent.spawn(exchanged, owner, QUERY) for _ in range(7)]
         gevent.idle()
         clock.advance(1_250 * MS)
         for leaf in leaves[:2]:
