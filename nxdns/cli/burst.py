@@ -16,7 +16,7 @@ from gevent import Timeout, socket
 
 from nxdns.cli.arguments import whole_number
 from nxdns.cli.burst_report import Answer, Burst
-from nxdns.dns import packet
+from nxdns.dns.packet import Packet
 from nxdns.platform.address import ListenAddress, parse_listen_address
 from nxdns.platform.sockets import socket_address
 from nxdns.upstream.transport import validate_response
@@ -90,21 +90,21 @@ def ask(server: ListenAddress, number: int) -> Burst:
 
 def _ask_one(sock: Any, query: bytes, started: float) -> Answer:
     """One query; times count from the start of the burst."""
-    reply = None
+    reply: Packet | None = None
     refused = False
     with Timeout(LOST_SECONDS, False):
         try:
             sock.send(query)
             while reply is None:
-                received = sock.recv(_DATAGRAM)
-                if validate_response(query, received) is None:
-                    reply = received
+                outcome = validate_response(query, sock.recv(_DATAGRAM))
+                if isinstance(outcome, Packet):
+                    reply = outcome
         except OSError as exc:  # nobody listens there, or a firewall objects: as lost as any
             refused = isinstance(exc, ConnectionRefusedError)
     took_ms = (time.monotonic() - started) * 1000
     if reply is None:
         return Answer(took_ms, "", refused)
-    return Answer(took_ms, dns.rcode.to_text(Rcode(packet.parse(reply).rcode)))
+    return Answer(took_ms, dns.rcode.to_text(Rcode(reply.rcode)))
 
 
 def show(burst: Burst) -> None:

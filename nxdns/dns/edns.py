@@ -22,7 +22,7 @@ Option = tuple[int, bytes]
 """OPTION-CODE and OPTION-DATA."""
 
 
-# Clients differ in their payload size and DO. Whoever sends ever new ones is read each time.
+# Clients differ in their payload size and DO. One that sends ever new ones costs the others little.
 _PLAIN: Final = 64
 
 
@@ -88,8 +88,9 @@ def find_opt(packet: Packet) -> Opt | None:
     opt = _plain.get(encoded)
     if opt is None:
         opt = parse_opt(Record(wire, start, fixed))
-        if len(_plain) < _PLAIN:
-            _plain[encoded] = opt
+        if len(_plain) >= _PLAIN:
+            _plain.clear()
+        _plain[encoded] = opt
     return opt
 
 

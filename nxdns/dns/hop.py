@@ -44,6 +44,7 @@ _SERVFAIL: Final = int(Rcode.SERVFAIL)
 _OPT_WITHOUT_DO: Final = encode_opt()
 _OPT_WITH_DO: Final = encode_opt(dnssec_ok=True)
 _OPTS: Final = frozenset({_OPT_WITHOUT_DO, _OPT_WITH_DO})
+_OPT_BEGINS: Final = _OPT_WITHOUT_DO[:5]  # owner, TYPE and payload size: of any OPT of ours
 _RDLENGTH: Final = OPT_LENGTH - 2  # offset in an OPT
 
 _SUBNET: Final = frozenset({CLIENT_SUBNET})
@@ -90,6 +91,8 @@ def complete(query: bytes, *, keepalive: bool) -> tuple[bytes, int]:
         size <= MIN_PAYLOAD
         and query[_COUNTS:HEADER_LENGTH] == _ONE_QUESTION_ONE_ADDITIONAL
         and query[start:] in _OPTS
+        # A Client Subnet may end in what looks like one, behind the OPT that it is in.
+        and query.find(_OPT_BEGINS, HEADER_LENGTH) == start
     ):
         tails = _TAILS_WITH_KEEPALIVE if keepalive else _TAILS
         # A name ends in the root's zero, or in a pointer; QTYPE and QCLASS follow.

@@ -40,7 +40,8 @@ class DotClient:
 
     def exchange(self, query: bytes) -> Packet | Fault:
         """See :class:`~nxdns.upstream.transport.Leaf`."""
-        rider = Rider(*complete(query, keepalive=True))
+        completed, question_end = complete(query, keepalive=True)
+        rider = Rider(completed, question_end)
         try:
             if not 0 < len(rider.query) <= MAX_MESSAGE:
                 raise LocalResource(LocalKind.BUFFER_TOO_SMALL)

@@ -112,10 +112,9 @@ class Pipeline:
         waiting[message_id] = rider
         rider.message_id = message_id
         rider.boarded_at = now
-        query = rider.query
-        rider.frame = (len(query) << 16 | message_id).to_bytes(_SMALLEST, "big") + query[
-            _ID_OCTETS:
-        ]
+        rest = rider.query[_ID_OCTETS:]
+        length = _ID_OCTETS + len(rest)
+        rider.frame = (length << 16 | message_id).to_bytes(_SMALLEST, "big") + rest
 
     def _stop_clock(self, idle_ns: int) -> None:
         """Nobody read while nobody waited: what is read next may have come at any time since."""

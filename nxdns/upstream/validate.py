@@ -7,8 +7,7 @@ from nxdns.dns.name import POINTER
 from nxdns.dns.packet import Packet, parse
 from nxdns.upstream.errors import Cause, Fault, FaultKind
 
-_QR: Final = QR.to_bytes(2, "big")[:1]
-_ONE: Final = b"\0\1"
+_QR_BYTE: Final = QR >> 8
 
 
 def validate_response(query: bytes, response: bytes, question_end: int = 0) -> Packet | Fault:
@@ -20,12 +19,15 @@ def validate_response(query: bytes, response: bytes, question_end: int = 0) -> P
     but not where the caller has walked it, and gives ``question_end``: see
     :func:`~nxdns.dns.hop.complete`.
     """
+    # What is equal is not empty, so the response has a header.
     known = (
-        question_end > 0
+        question_end > HEADER_LENGTH
         and query[HEADER_LENGTH:question_end] == response[HEADER_LENGTH:question_end]
-        and query[:2] == response[:2]
-        and response[2:3] >= _QR
-        and response[4:6] == _ONE
+        and query[0] == response[0]
+        and query[1] == response[1]
+        and response[2] >= _QR_BYTE
+        and response[4] == 0
+        and response[5] == 1
     )
     try:
         answer = parse(response, question_end if known else 0)

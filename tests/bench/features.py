@@ -10,7 +10,7 @@ from tests.bench.table import Figures
 from tests.bench.without import FEATURES
 from tests.support.instructions import Forwarding, is_compiled
 
-_LAUNCHER = "tests/bench/without.py"
+LAUNCHER = "tests/bench/without.py"
 # Fewer than a test needs that holds a limit: half a percent of a query may be noise here.
 _FEW, _MANY = 128, 640
 
@@ -24,7 +24,7 @@ def features(bench: Bench) -> Iterator[tuple[str, Figures]]:
     whole = _instructions(bench, Forwarding(few=_FEW, many=_MANY))
     yield "whole query", {"instructions": whole, "less": 0.0, "less %": 0.0}
     for feature in FEATURES:
-        program = (_LAUNCHER, feature)
+        program = (LAUNCHER, feature)
         rest = _instructions(bench, Forwarding(program=program, few=_FEW, many=_MANY))
         less = whole - rest
         yield (

@@ -11,11 +11,13 @@ import pytest
 from tests.bench import without
 from tests.bench.__main__ import main, measure, select
 from tests.bench.cells import CELLS, Cell
+from tests.bench.features import LAUNCHER
 from tests.bench.measure import ROOT
 from tests.bench.rig import OwnRig, quantile
 from tests.bench.subjects import Bench, Plan, Skip
 from tests.bench.table import Figures, Results, number
 from tests.bench.without import FEATURES
+from tests.support.instructions import Forwarding, is_compiled
 
 
 class _NoRig(OwnRig):
@@ -195,3 +197,9 @@ def test_what_takes_the_place_of_a_feature_finds_it(
     monkeypatch.setattr(without, "_replace", note)
     FEATURES[feature]()
     assert found
+
+
+@pytest.mark.skipif(is_compiled(), reason="only an interpreted nxdns can be without a feature")
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_a_feature_a_query_is_answered_all_the_same(feature: str, tmp_path: Path) -> None:
+    Forwarding(program=(LAUNCHER, feature)).forward_one(tmp_path)

@@ -16,9 +16,10 @@ if __name__ == "__main__":
 
 from nxdns import cli
 from nxdns.dns import hop
+from nxdns.dns.packet import parse
 from nxdns.server import handler
 from nxdns.server.allow import Allow
-from nxdns.server.udp_server import UdpServer
+from nxdns.server.datagrams import Datagrams
 from nxdns.upstream import dot_client, health, pipeline
 from nxdns.upstream.deadlines import Deadlines
 from nxdns.upstream.history import History
@@ -32,13 +33,13 @@ class _Nobody(list[Any]):
 
 
 def _nobody_answering() -> None:
-    real = UdpServer.__init__
+    real = Datagrams.__init__
 
     def init(self: Any, *arguments: Any, **keywords: Any) -> None:
         real(self, *arguments, **keywords)
-        self._answering = _Nobody()
+        _replace(self, "_answering", _Nobody())
 
-    _replace(UdpServer, "__init__", init)
+    _replace(Datagrams, "__init__", init)
 
 
 def _replace(owner: Any, name: str, instead: Any) -> None:
@@ -55,10 +56,17 @@ def _both(*each: tuple[Any, str, Any]) -> Callable[[], None]:
     return replace
 
 
+_CLIENTS_OPT = make_query(payload=1232)[-OPT_LENGTH:]
+
 # Feature: what takes the place of its entry points.
 FEATURES: dict[str, Callable[[], None]] = {
-    "padding-and-keepalive": _both((dot_client, "complete", lambda query, *, keepalive: query)),
-    "validation": _both((pipeline, "validate_response", lambda query, response: None)),
+    "padding-and-keepalive": _both(
+        (dot_client, "complete", lambda query, *, keepalive: (query, 0))
+    ),
+    # What remains is the walk of the response: it is what the handler makes its reply of.
+    "validation": _both(
+        (pipeline, "validate_response", lambda query, response, question_end: parse(response))
+    ),
     # Phases, histogram, flight record.
     "records": _both(
         (History, "record", lambda self, outcome, info, *, slot, queued_ns, took_ns, ended: None)
@@ -68,7 +76,8 @@ FEATURES: dict[str, Callable[[], None]] = {
     "duplicates": _nobody_answering,
     # The client's own OPT then goes upstream, and is one whose end is found as quickly as of ours.
     "opt-hop-by-hop": _both(
-        (hop, "_OPTS", frozenset({make_query(payload=1232)[-OPT_LENGTH:]})),
+        (hop, "_OPTS", frozenset({_CLIENTS_OPT})),
+        (hop, "_OPT_BEGINS", _CLIENTS_OPT[:5]),
         (handler, "to_upstream", lambda asked, opt: asked.wire),
         (handler, "to_client", lambda reply, opt: reply.wire),
     ),

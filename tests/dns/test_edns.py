@@ -6,9 +6,10 @@ import dns.flags
 import dns.message
 import pytest
 
-from nxdns.dns import packet
+from nxdns.dns import edns, packet
 from nxdns.dns.edns import MAX_DATAGRAM, Opt, OptError, find_opt, parse_opt, udp_limit
 from tests.dns.wires import options_wire, raw_message, raw_record
+from tests.support.messages import make_query
 
 QUESTION = b"\x03www\x07example\x03com\x00\x00\x01\x00\x01"
 A = raw_record(1, owner=b"\xc0\x0c", rdata=b"\xc0\x00\x02\x01")
@@ -235,3 +236,12 @@ def test_a_client_is_sent_what_it_takes_between_512_and_our_ceiling(
 
 def test_a_client_without_edns_is_sent_512() -> None:
     assert udp_limit(None) == 512
+
+
+def test_the_opts_of_ever_new_clients_are_all_read_and_not_kept_for_ever() -> None:
+    for _ in range(2):
+        for size in range(512, 512 + 3 * edns._PLAIN):
+            opt = find(make_query(payload=size))
+            assert opt is not None
+            assert opt.payload_size == size
+            assert len(edns._plain) <= edns._PLAIN

@@ -188,6 +188,43 @@ def test_what_goes_on_the_wire_is_padded_and_says_nothing_else(
     assert outside_opt(sent) == outside_opt(query)
 
 
+def test_of_a_query_with_nothing_but_our_opt_it_is_told_where_its_question_ends() -> None:
+    for query in (make_query(), make_query(".", "NS"), make_query(payload=1232, dnssec_ok=True)):
+        assert complete(up(query), keepalive=True)[1] == packet.parse(query).question_end
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(up(with_options(make_query(), [SUBNET])), id="Client-Subnet"),
+        # To the second octet of the flags, which is the root there.
+        pytest.param(
+            raw_message(question=b"\xc0\x03\0\1\0\1", sections=((), (), (encode_opt(),))),
+            id="a-pointer",
+        ),
+        pytest.param(up(make_query())[:4] + b"\0\2" + up(make_query())[6:], id="two-questions"),
+        pytest.param(make_query(), id="no-OPT"),
+        pytest.param(make_query(payload=1232), id="another-OPT"),
+    ],
+)
+def test_of_any_other_it_is_not(query: bytes) -> None:
+    assert complete(query, keepalive=True)[1] == 0
+
+
+@given(st.binary(max_size=30), st.booleans(), st.booleans())
+def test_a_client_subnet_that_ends_in_what_looks_like_an_opt_is_not_taken_for_one(
+    before: bytes, do_in_it: bool, keepalive: bool
+) -> None:
+    option = generic(8, before + encode_opt(dnssec_ok=do_in_it))
+    query = up(with_options(make_query(), [option]))
+    sent = completed(query, keepalive=keepalive)
+    assert complete(query, keepalive=keepalive)[1] == 0
+    ours = opt_of(sent)
+    assert ours is not None
+    assert ours.options.startswith(options_wire([option]))
+    assert outside_opt(sent) == outside_opt(query)
+
+
 # Options.
 
 

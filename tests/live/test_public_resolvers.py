@@ -6,6 +6,7 @@ import dns.message
 import gevent
 import pytest
 
+from nxdns.dns.packet import Packet
 from nxdns.platform import tls_client
 from nxdns.platform.resolver import Resolver
 from nxdns.upstream import doh_connection
@@ -24,8 +25,8 @@ def _assert_answers(leaf: Leaf) -> None:
     with gevent.Timeout(_PATIENCE_SECONDS):
         reply = leaf.exchange(make_query("example.com"))
     leaf.close()
-    assert isinstance(reply, bytes), f"{reply} after {time.monotonic() - started:.1f} s"
-    assert dns.message.from_wire(reply).answer
+    assert isinstance(reply, Packet), f"{reply} after {time.monotonic() - started:.1f} s"
+    assert dns.message.from_wire(reply.wire).answer
 
 
 def test_cloudflare_answers_over_tls_by_its_address_in_the_certificate() -> None:

@@ -98,17 +98,27 @@ class Forwarding:
 
     def per_query(self, folder: Path) -> Counted:
         """What a query costs that is forwarded over DoT, from datagram to datagram."""
+        with self._configured(folder) as file:
+            # What a first start compiles lies beside its source then: else one run would compile.
+            self._forward_one(file)
+            few, many = self._side_by_side(file, (self.few, self.many))
+        return many.per_query(few, self.many - self.few)
+
+    def forward_one(self, folder: Path) -> None:
+        """Forward one query, and count nothing. Raises RuntimeError when it is not answered."""
+        with self._configured(folder) as file:
+            self._forward_one(file)
+
+    @contextmanager
+    def _configured(self, folder: Path) -> Iterator[Path]:
         authority = Authority(folder)
         pem = authority.issue(NAME).pem
         with peer("upstream", pem, pem, "0") as (_, upstream):
             file = folder / "nxdns.toml"
             file.write_text(config(upstream.port, NAME, authority.ca_file, extra=_UNHURRIED))
-            self._warm_bytecode(file)
-            few, many = self._side_by_side(file, (self.few, self.many))
-        return many.per_query(few, self.many - self.few)
+            yield file
 
-    def _warm_bytecode(self, file: Path) -> None:
-        """Let what a first start compiles lie beside its source: else one run would compile it."""
+    def _forward_one(self, file: Path) -> None:
         with self._serving(file, ()) as (_, address):
             _ask(address, 1, 1)
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from itertools import chain, repeat
 
 from nxdns.dns.framing import frame
+from nxdns.dns.hop import complete, to_upstream
+from nxdns.dns.packet import parse
 from nxdns.upstream.pipeline import Pipeline
 from nxdns.upstream.rider import Rider
 from tests.support.messages import make_query, make_response
@@ -23,8 +25,11 @@ def pipeline_of(*ids: int, strict: bool = False) -> Pipeline:
 
 
 def board(pipeline: Pipeline, name: str = "www.example.com", *, now: int = 0) -> Rider:
-    """A rider that asks for ``name``."""
-    rider = Rider(make_query(name, id_=CLIENT_ID))
+    """A rider that asks for ``name``, as a forwarder does."""
+    query = to_upstream(parse(make_query(name, id_=CLIENT_ID)), None)
+    completed, question_end = complete(query, keepalive=True)
+    assert question_end
+    rider = Rider(completed, question_end)
     pipeline.board(rider, now)
     return rider
 

@@ -47,8 +47,9 @@ def bad(pipeline: Pipeline, plaintext: bytes, *, now: int = 0) -> Ending:
 
 def test_what_is_sent_is_the_query_under_another_message_id() -> None:
     rider = board(pipeline_of(0x1234))
-    assert rider.message == make_query("www.example.com", id_=0x1234)
-    assert rider.query == make_query("www.example.com", id_=CLIENT_ID)
+    assert rider.query[:2] == CLIENT_ID.to_bytes(2, "big")
+    assert rider.message == b"\x12\x34" + rider.query[2:]
+    assert rider.frame == frame(rider.message)
 
 
 def test_the_answer_comes_back_under_the_message_id_of_the_client() -> None:
