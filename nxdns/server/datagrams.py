@@ -121,16 +121,16 @@ class Datagrams:
         # To hear that there is no more costs a tenth of a query: Python makes an exception of it.
         # Whoever comes alone need not pay for that; if others do come, it is in the next turn.
         turn: int = self._loop.iteration
-        if self._alone:
+        if self._alone and turn - self._turn > 1:
             self._read_some(1)
-            self._alone = turn - self._turn > 1
         else:
             self._alone = self._read_some(UDP_IN_FLIGHT) <= 1
         self._turn = turn
 
     def read_all(self) -> None:
-        """The same, and as many as there are before this returns."""
-        self._read_some(UDP_IN_FLIGHT)
+        """The same, of all that there are before this returns. No more may come meanwhile."""
+        while self._read_some(UDP_IN_FLIGHT) == UDP_IN_FLIGHT:
+            pass
 
     def _read_some(self, most: int) -> int:
         """How many datagrams were there, of at most so many."""
