@@ -18,7 +18,8 @@ from nxdns.snapshots import (
     UpstreamSnapshot,
 )
 from nxdns.units import TURN_SECONDS
-from nxdns.web.advice import Flights, Note, advise
+from nxdns.web.advice import Flights, advise
+from nxdns.web.notes import Note
 from nxdns.web.source import Source
 
 RESOLVED_EPISODES = 20

@@ -6,7 +6,8 @@ import pytest
 
 from nxdns.snapshots import FlightSnapshot, Overview, ReloadSnapshot, StoreSnapshot
 from nxdns.upstream.errors import Cause, FaultKind
-from nxdns.web.advice import Flights, Note, advise
+from nxdns.web.advice import Flights, advise
+from nxdns.web.notes import Note
 from tests.support.overviews import (
     AT,
     episode_of,
