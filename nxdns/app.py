@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from nxdns import logs
 from nxdns.config import Config, ConfigError
+from nxdns.late_web import LateWeb
 from nxdns.overview import Surface
 from nxdns.owner import Owner
 from nxdns.platform.address import ListenAddress
-from nxdns.platform.bind_errors import bind_reason
 from nxdns.platform.on_link import OnLink
 from nxdns.platform.rtnetlink import Prefix
 from nxdns.reloads import Reloads
@@ -41,7 +41,9 @@ class App:
         self.on_listeners: OnChange = lambda *_: None
         #: Of the last reload; those that go away by themselves are not told any longer.
         self._listen_problems: list[str] = []
-        self.web: WebServer | None = None
+        #: Told after the start of a web server whose address came late.
+        self.on_web: Callable[[WebServer], None] = lambda _: None
+        self._web: LateWeb | None = None
         self.reloads = Reloads(time.time)
         self.store = EventStore(locate(config.storage_path), time.time)
         self._episodes = Episodes(self.store, time.monotonic_ns)
@@ -59,7 +61,7 @@ class App:
             owner=self.owner,
             handler=self.handler,
             listeners=self.listeners,
-            missing=self.listening.missing,
+            missing=lambda: self.listening.awaited,
             store=self.store,
             reloads=self.reloads,
         )
@@ -76,12 +78,19 @@ class App:
         """Those that answer, in the order of the configuration."""
         return self.listening.bound
 
+    @property
+    def web(self) -> WebServer | None:
+        """None when there is to be none, or while its address cannot be had."""
+        return None if self._web is None else self._web.server
+
     def _bind(self) -> None:
         self.listening.want(self.config.listen, self._budget_seconds)
+        awaited = self.listening.awaited
         for missing in self.listening.missing:
             if not missing.is_not_here:
                 raise StartError(str(missing))
-            _log.warning("not listening on %s: %s", missing.address, missing.reason)
+            level = logging.WARNING if missing in awaited else logging.INFO
+            _log.log(level, "not listening on %s: %s", missing.address, missing.reason)
         if not self.listeners:
             raise StartError("none of the listen addresses exists on this machine")
 
@@ -98,7 +107,7 @@ class App:
         self.on_listeners(opened, closed)
 
     def _problems_of_listening(self) -> list[str]:
-        problems = [str(missing) for missing in self.listening.missing]
+        problems = [str(missing) for missing in self.listening.awaited]
         problems += [
             f"still listening on {address}, until what is to take its place can be had"
             for address in self.listening.unwanted
@@ -110,10 +119,11 @@ class App:
         if web.listen is None:
             return
         listen = web.listen
-        try:
-            self.web = WebServer(listen.host, listen.port, self.surface, web.allowed_hosts)
-        except OSError as exc:
-            _log.warning("no web server on %s: %s", listen, bind_reason(exc, listen, "tcp"))
+        self._web = LateWeb(
+            listen,
+            lambda: WebServer(listen.host, listen.port, self.surface, web.allowed_hosts),
+            lambda server: self.on_web(server),
+        )
 
     def _watch_interfaces(self) -> None:
         """Learn what is on link, if that matters and is not known yet."""
@@ -162,8 +172,8 @@ class App:
         self._reconcile(self.owner.current.pool)
         self.listening.start()
         self._tell_reach([each.bound for each in self.listeners])
-        if self.web is not None:
-            self.web.start()
+        if self._web is not None:
+            self._web.start()
 
     def reload(self, load: Callable[[], Config]) -> None:
         """Go on with another configuration, or with this one if that cannot be. Never waits.
@@ -223,9 +233,11 @@ class App:
 
     def stop(self) -> None:
         """Take no more queries, answer those in flight within the total budget, close."""
+        if self._web is not None:
+            self._web.give_up()
         self.listening.stop(self._budget_seconds)
-        if self.web is not None:
-            self.web.stop()
+        if self._web is not None:
+            self._web.stop()
         if self._on_link is not None:
             self._on_link.close()
         self._generation.close()

@@ -3,7 +3,7 @@
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -45,11 +45,11 @@ class Surface:
         owner: Owner,
         handler: Handler,
         listeners: Sequence[Listener],
-        missing: Sequence[Missing],
+        missing: Callable[[], Sequence[Missing]],
         store: EventStore,
         reloads: Reloads,
     ) -> None:
-        """``missing`` are the addresses that are wanted, and not listened on."""
+        """``missing`` gives the addresses that somebody could ask at, and are not listened on."""
         self._owner = owner
         self._handler = handler
         self._listeners = listeners
@@ -68,7 +68,7 @@ class Surface:
             upstreams=self.upstreams(),
             listeners=tuple(_listener(each) for each in self._listeners),
             missing_listeners=tuple(
-                MissingSnapshot(str(each.address), each.reason) for each in self._missing
+                MissingSnapshot(str(each.address), each.reason) for each in self._missing()
             ),
             handler=self._handler_snapshot(),
             store=StoreSnapshot(

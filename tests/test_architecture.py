@@ -33,6 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "owner": {"dns", "upstream"},
     "upstreams": {"platform", "upstream", "config"},
     "counters": set(),
+    "late_web": {"platform", "web"},
     "reloads": {"snapshots"},
     "overview": {"counters", "platform", "owner", "reloads", "server", "storage", "snapshots"},
 }
@@ -66,7 +67,11 @@ PURE = {
     "nxdns.upstream.validate",
     "nxdns.snapshots",
     "nxdns.web.advice",
+    "nxdns.web.fault_words",
     "nxdns.web.head",
+    "nxdns.web.listener_notes",
+    "nxdns.web.notes",
+    "nxdns.web.upstream_notes",
     "nxdns.units",
 }
 

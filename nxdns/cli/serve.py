@@ -19,6 +19,7 @@ from nxdns.platform.address import ListenAddress
 from nxdns.platform.collector import settle
 from nxdns.platform.sd_notify import notify, reloading
 from nxdns.units import MS_PER_SECOND
+from nxdns.web.server import WebServer
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     app = App(config)
     ending = stop_on_signals()
     app.on_listeners = partial(_listeners_changed, app)
+    app.on_web = _web_came
     app.start()
     settle()
     announce(app)
@@ -86,7 +88,7 @@ def _status(app: App) -> str:
     """One line for ``systemctl status``."""
     addresses = ", ".join(str(listener.bound) for listener in app.listeners)
     upstreams = ", ".join(each.label for each in app.snapshot() if each.enabled)
-    missing = ", ".join(str(each.address) for each in app.listening.missing)
+    missing = ", ".join(str(each.address) for each in app.listening.awaited)
     waiting = f"; waiting for {missing}" if missing else ""
     failed = "" if app.reloads.snapshot().last_ok else "; the last reload failed"
     return f"serving {addresses}{waiting}; upstreams {upstreams}{failed}"
@@ -101,7 +103,7 @@ def announce(app: App) -> None:
     )
     lines = [f"listening {listener.bound} udp+tcp" for listener in app.listeners]
     if app.web is not None:
-        lines.append(f"web {app.web.url}")
+        lines.append(_line_of(app.web))
     lines.append(f"upstreams {', '.join(named)}")
     _say(lines)
 
@@ -117,6 +119,14 @@ def _listeners_changed(
         ]
     )
     notify(f"STATUS={_status(app)}")
+
+
+def _line_of(web: WebServer) -> str:
+    return f"web {web.url}"
+
+
+def _web_came(web: WebServer) -> None:
+    _say([_line_of(web)])
 
 
 def _say(lines: Iterable[str]) -> None:

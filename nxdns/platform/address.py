@@ -27,6 +27,10 @@ class ListenAddress:
     def is_wildcard(self) -> bool:
         return ipaddress.ip_address(self.host).is_unspecified
 
+    @property
+    def is_loopback(self) -> bool:
+        return ipaddress.ip_address(self.host).is_loopback
+
     def overlaps(self, other: "ListenAddress") -> bool:
         """Whether both cannot be bound: a wildcard takes the port on all addresses of its family.
 

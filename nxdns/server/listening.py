@@ -40,6 +40,12 @@ class Missing:
     is_not_here: bool
     """This machine does not have it (yet)."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody could ask there. Of a family that is off, nobody misses the loopback
+        address or the wildcard: a list that names them for both families suits any machine."""
+        return not (self.is_not_here and (self.address.is_loopback or self.address.is_wildcard))
+
     def __str__(self) -> str:
         return f"cannot listen on {self.address}: {self.reason}"
 
@@ -91,6 +97,14 @@ class Listening:
         for listener in self.bound:
             listener.start()
         self._retry_if_missing()
+
+    @property
+    def awaited(self) -> list[Missing]:
+        """Of what is missing, that which somebody could ask; all of it while there is nothing
+        else of what is wanted."""
+        if not any(key in self._have for key in self._wanted):
+            return list(self.missing)
+        return [each for each in self.missing if each.is_awaited]
 
     @property
     def in_flight(self) -> int:
@@ -225,7 +239,7 @@ class Listening:
             gevent.sleep(RETRY_SECONDS)
             before = list(self.missing)
             self._reconcile()
-            for missing in self.missing:
+            for missing in self.awaited:
                 if missing not in before:
                     _log.warning("%s", missing)
         self._retrying = None

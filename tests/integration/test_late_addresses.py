@@ -21,6 +21,8 @@ pytestmark = pytest.mark.integration
 _PATIENCE_SECONDS = 20.0
 _LINK = "late0"
 _LATE = ("192.0.2.7", "fd00::7", f"fe80::7%{_LINK}")
+# Of the network that this thread is in.
+_IPV6_OFF = Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
 # Answered without an upstream.
 _NOTIFY = make_query()[:2] + b"\x20\x00" + make_query()[4:]
 
@@ -45,9 +47,10 @@ def _ask(host: str) -> int:
         return int(dns.message.from_wire(reply).rcode())
 
 
-def _get(path: str) -> Any:
-    with socket.create_connection(("127.0.0.1", 8053)) as sock, Timeout(_PATIENCE_SECONDS):
-        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+def _get(path: str, host: str = "127.0.0.1") -> Any:
+    name = f"[{host}]" if ":" in host else host
+    with socket.create_connection((host, 8053)) as sock, Timeout(_PATIENCE_SECONDS):
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
         response = b"".join(iter(lambda: sock.recv(65536), b""))
     return json.loads(response.partition(b"\r\n\r\n")[2])
 
@@ -118,3 +121,53 @@ def test_a_listener_whose_address_goes_and_comes_back_answers_again(tmp_path: Pa
         ip("address", "add", "192.0.2.7/32", "dev", "lo")
         assert _ask("192.0.2.7") == dns.rcode.NOTIMP
         assert serve.terminate().status == 0
+
+
+def test_the_page_comes_with_its_address_too_and_is_announced(tmp_path: Path) -> None:
+    _IPV6_OFF.write_text("1")
+    file = config_file(
+        tmp_path,
+        'name = "one"\nurl = "tls://127.0.0.1:1"',
+        extra='[web]\nlisten = "[::1]:8053"\n',
+    )
+    with child("serve", "--config", file) as serve:
+        serve.listening()
+        _IPV6_OFF.write_text("0")
+        serve.wait_for_line("web http://[::1]:8053/")
+        assert _get("/api/health", "::1")["status"] == "ok"
+        ended = serve.terminate()
+    told = [line for line in ended.stderr.splitlines() if "web server" in line]
+    assert len(told) == 2, "it is not told again each second"
+    reason = "this machine does not have that address"
+    assert told[0].endswith(f"WARNING no web server on [::1]:8053: {reason}")
+    assert told[1].endswith("INFO web server on [::1]:8053")
+    assert ended.status == 0
+
+
+def test_where_ipv6_is_off_its_loopback_address_is_missed_by_nobody_and_still_comes_with_it(
+    tmp_path: Path,
+) -> None:
+    _IPV6_OFF.write_text("1")
+    file = config_file(
+        tmp_path,
+        'name = "one"\nurl = "tls://127.0.0.1:1"',
+        extra='[server]\n[web]\nlisten = "127.0.0.1:8053"\n',
+    )
+    with (
+        Supervisor() as supervisor,
+        child(
+            "serve", "--config", file, environment={"NOTIFY_SOCKET": supervisor.address}
+        ) as serve,
+    ):
+        serve.listening()
+        [ready] = supervisor.wait_for(1)
+        assert ready == ["READY=1", "STATUS=serving 127.0.0.1:5300; upstreams one"]
+        assert _get("/api/health")["status"] == "ok"
+        assert _get("/api/overview")["missing_listeners"] == []
+        _IPV6_OFF.write_text("0")
+        serve.wait_for_line("listening [::1]:5300")
+        ended = serve.terminate()
+    assert "INFO not listening on [::1]:5300: this machine does not have that address" in (
+        ended.stderr
+    )
+    assert "WARNING not listening" not in ended.stderr

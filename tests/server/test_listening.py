@@ -1,5 +1,7 @@
 """Addresses that are wanted, one set after another: what stays, what goes, what cannot be had."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -332,6 +334,38 @@ def test_while_none_can_be_had_those_before_go_on_and_then_they_go(started: Star
     _assert_answers(taken)
     with serving(Listener.bind(old, Handler(EchoingClient()), anybody)):
         _assert_answers(old)
+
+
+@pytest.mark.parametrize(
+    ("host", "number", "awaited"),
+    [
+        pytest.param("::1", errno.EAFNOSUPPORT, False, id="no-IPv6"),
+        pytest.param("::1", errno.EADDRNOTAVAIL, False, id="IPv6-is-off"),
+        pytest.param("::", errno.EAFNOSUPPORT, False, id="the-wildcard"),
+        pytest.param("::1", errno.EADDRINUSE, True, id="in-use"),
+        pytest.param("fd00::7", errno.EAFNOSUPPORT, True, id="an-address-of-an-interface"),
+        pytest.param("127.0.0.9", errno.EACCES, True, id="not-allowed"),
+    ],
+)
+def test_what_nobody_could_ask_is_missing_and_not_awaited_beside_something_else(
+    started: Started, monkeypatch: pytest.MonkeyPatch, host: str, number: int, awaited: bool
+) -> None:
+    stays, missing = _free(), ListenAddress(host, quiet_port())
+    bind = Listener.bind
+
+    def refuse(address: ListenAddress, *arguments: Any, **keywords: Any) -> Listener:
+        if address == missing:
+            raise OSError(number, os.strerror(number))
+        return bind(address, *arguments, **keywords)
+
+    monkeypatch.setattr(Listener, "bind", refuse)
+    house = started(stays, missing)
+    assert [each.address for each in house.listening.missing] == [missing]
+    assert [each.address for each in house.listening.awaited] == [missing] * awaited
+    # Alone it is what keeps the list from being had.
+    house.want(missing)
+    assert house.bound == house.listening.unwanted == [stays]
+    assert [each.address for each in house.listening.awaited] == [missing]
 
 
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])

@@ -75,7 +75,7 @@ def surface_over(pool: UpstreamPool, clock: ManualClock) -> Iterator[tuple[Owner
                 owner=owner,
                 handler=Handler(owner),
                 listeners=[],
-                missing=[],
+                missing=list,
                 store=store,
                 reloads=Reloads(time),
             ),
