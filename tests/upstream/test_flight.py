@@ -74,7 +74,9 @@ def test_neither_a_name_nor_an_address_is_in_it(clock: ManualClock) -> None:
     assert "NOERROR" in told
     for secret in ("secret", "example", "192.0.2", "s3cret"):
         assert secret not in told
-    assert not any(isinstance(part, bytes | Packet) for record in entry.history.flight for part in record)
+    assert not any(
+        isinstance(part, bytes | Packet) for record in entry.history.flight for part in record
+    )
 
 
 def test_each_upstream_has_its_own_and_a_failover_is_in_both(clock: ManualClock) -> None:
