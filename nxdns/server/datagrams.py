@@ -24,6 +24,8 @@ _ANCILLARY_SPACE: Final = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), 
 _FIRST_LINK_LOCAL: Final = 0xFE80  # RFC 4291 §2.5.6: fe80::/10
 _LINK_LOCAL_BITS: Final = 0xFFC0
 
+_UDP: Final = Transport.UDP  # an enumeration's member is looked up each time
+
 _Ancillary = list[tuple[int, int, bytes]]
 _Job = tuple[bytes, Any, bytes | None]
 
@@ -199,25 +201,23 @@ class Datagrams:
 
     def _handle(self, job: _Job, ancillary: _Ancillary | None) -> None:
         """Answer one datagram. Runs in a worker."""
+        data, client, _ = job
         try:
-            self._answer(job[0], job[1], ancillary)
+            reply = self._handler.handle(_UDP, data)
+            if reply is None:
+                self.stats.dropped_handler += 1
+                return
+            try:
+                # The raw socket: a full send buffer is a lost reply, not a reason to wait.
+                if ancillary is None:
+                    self._send(reply, client)
+                else:
+                    self._send_from([reply], _source_of(ancillary), 0, client)
+            except OSError as exc:
+                self.stats.send_errors += 1
+                self._complain("send", exc)
         finally:
             self._answering.discard(job)
-
-    def _answer(self, data: bytes, client: Any, ancillary: _Ancillary | None) -> None:
-        reply = self._handler.handle(Transport.UDP, data)
-        if reply is None:
-            self.stats.dropped_handler += 1
-            return
-        try:
-            # The raw socket: a full send buffer is a lost reply, not a reason to wait.
-            if ancillary is None:
-                self._send(reply, client)
-            else:
-                self._send_from([reply], _source_of(ancillary), 0, client)
-        except OSError as exc:
-            self.stats.send_errors += 1
-            self._complain("send", exc)
 
     def _complain(self, what: str, exc: OSError) -> None:
         name = errno.errorcode.get(exc.errno or 0, "unknown")

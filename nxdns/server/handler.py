@@ -58,6 +58,9 @@ class Transport(enum.Enum):
     TCP = "tcp"
 
 
+_UDP: Final = Transport.UDP  # an enumeration's member is looked up each time
+
+
 class HandlerStats:
     """What became of the queries that reached the handler; each counts once, ``truncated`` and
     ``upstream_truncated`` within ``queries``."""
@@ -174,7 +177,7 @@ class Handler:
             return self._servfail(asked, opt, None, UNEXPLAINED)
         stats = self.stats
         stats.queries += 1
-        if transport is Transport.UDP:
+        if transport is _UDP:
             size = len(answer)
             if size > MIN_PAYLOAD and size > udp_limit(opt):
                 stats.truncated += 1

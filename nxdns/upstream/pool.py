@@ -86,7 +86,8 @@ class UpstreamPool:
 
     def exchange(self, query: bytes) -> Packet:
         """See :class:`~nxdns.upstream.transport.Client`. Ends within the total budget."""
-        deadline = self._clock() + self._budgets.total_ns
+        now = self._clock()
+        deadline = now + self._budgets.total_ns
         failed: dict[Entry, Failed] = {}
         last: Failed | None = None
         for probing in (False, True):
@@ -94,7 +95,7 @@ class UpstreamPool:
                 if not entry.enabled:
                     continue
                 try:
-                    outcome = self._ask(entry, query, deadline, last, probing=probing)
+                    outcome = self._ask(entry, query, now, deadline, last, probing=probing)
                 except PeerFault as error:  # while it waited for a slot
                     error.tried = self._tried(failed, entry, error.fault.cause)
                     raise
@@ -105,6 +106,7 @@ class UpstreamPool:
                     return outcome
                 if outcome is not None:
                     failed[entry] = last = outcome
+                now = self._clock()
             # Everything in backoff must not mean SERVFAIL for everyone, and a probe is how a
             # backoff ends: the second pass asks all, but only if the first could ask nobody.
             if last is not None:
@@ -134,13 +136,19 @@ class UpstreamPool:
         return tuple(chain)
 
     def _ask(
-        self, entry: Entry, query: bytes, deadline: int, last: Failed | None, *, probing: bool
+        self,
+        entry: Entry,
+        query: bytes,
+        now: int,
+        deadline: int,
+        last: Failed | None,
+        *,
+        probing: bool,
     ) -> Packet | Failed | None:
         """Ask one upstream, unless it is in backoff and this is no probe: then None.
 
         ``last`` is what became of the one before.
         """
-        now = self._clock()
         state = entry.health
         if not (probing or state.backoff_until is None or state.available(now)):
             return None

@@ -61,7 +61,7 @@ _CLIENTS_OPT = make_query(payload=1232)[-OPT_LENGTH:]
 # Feature: what takes the place of its entry points.
 FEATURES: dict[str, Callable[[], None]] = {
     "padding-and-keepalive": _both(
-        (dot_client, "complete", lambda query, *, keepalive: (query, 0))
+        (dot_client, "complete", lambda query, *, keepalive: (query, len(query) - OPT_LENGTH))
     ),
     # What remains is the walk of the response: it is what the handler makes its reply of.
     "validation": _both(
