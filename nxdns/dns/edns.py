@@ -23,7 +23,7 @@ Option = tuple[int, bytes]
 
 
 # Clients differ in their payload size and DO. One that sends ever new ones costs the others little.
-_PLAIN: Final = 64
+_MOST_PLAIN: Final = 64
 
 
 class OptError(ValueError):
@@ -88,7 +88,7 @@ def find_opt(packet: Packet) -> Opt | None:
     opt = _plain.get(encoded)
     if opt is None:
         opt = parse_opt(Record(wire, start, fixed))
-        if len(_plain) >= _PLAIN:
+        if len(_plain) >= _MOST_PLAIN:
             _plain.clear()
         _plain[encoded] = opt
     return opt
