@@ -42,11 +42,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_can_be_bound_answers_from_the_start_and_is_not_told_of() -> None:
-    house = House()
-    assert house.web.server is not None
-    house.web.start()
-    assert get(house.web.server, "/api/health").status == 200
-    house.web.stop()
+    with no_descriptor_left():
+        house = House()
+        assert house.web.server is not None
+        house.web.start()
+        assert get(house.web.server, "/api/health").status == 200
+        house.web.stop()
     assert (house.tries, house.told) == (1, [])
 
 
@@ -54,14 +55,15 @@ def test_one_that_cannot_is_tried_again_and_told_once_for_each_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "nxdns")
-    house = House(*[errno.EADDRNOTAVAIL] * 3, *[errno.EACCES] * 3)
-    assert not house.web.server
-    house.web.start()
-    eventually(lambda: house.told)
-    [server] = house.told
-    assert server is house.web.server
-    assert get(server, "/api/health").status == 200
-    house.web.stop()
+    with no_descriptor_left():
+        house = House(*[errno.EADDRNOTAVAIL] * 3, *[errno.EACCES] * 3)
+        assert not house.web.server
+        house.web.start()
+        eventually(lambda: house.told)
+        [server] = house.told
+        assert server is house.web.server
+        assert get(server, "/api/health").status == 200
+        house.web.stop()
     assert house.tries == 7
     assert [record.getMessage() for record in caplog.records] == [
         f"no web server on {LISTEN}: this machine does not have that address",

@@ -19,6 +19,9 @@ _log: Final = logging.getLogger(__name__)
 # client that may have given up by then. A parked worker costs 8 KiB, so all of them 2 MiB.
 UDP_IN_FLIGHT: Final = 256
 
+# As often: what a receive buffer of 1 MiB can hold, which the kernel doubles, at 768 bytes each.
+_FULL_BUFFER: Final = 11
+
 IP_PKTINFO: Final = 8  # linux/in.h; Python 3.11 does not name it
 _ANCILLARY_SPACE: Final = 128  # one in_pktinfo (12 bytes) or in6_pktinfo (20), with their heads
 _FIRST_LINK_LOCAL: Final = 0xFE80  # RFC 4291 §2.5.6: fe80::/10
@@ -130,9 +133,10 @@ class Datagrams:
         self._turn = turn
 
     def read_all(self) -> None:
-        """The same, of all that there are before this returns. No more may come meanwhile."""
-        while self._read_some(UDP_IN_FLIGHT) == UDP_IN_FLIGHT:
-            pass
+        """The same, of all that there are, before this returns."""
+        for _ in range(_FULL_BUFFER):
+            if self._read_some(UDP_IN_FLIGHT) < UDP_IN_FLIGHT:
+                return
 
     def _read_some(self, most: int) -> int:
         """How many datagrams were there, of at most so many."""

@@ -202,6 +202,11 @@ def test_of_a_query_with_nothing_but_our_opt_it_is_told_where_its_question_ends(
             raw_message(question=b"\xc0\x03\0\1\0\1", sections=((), (), (encode_opt(),))),
             id="a-pointer",
         ),
+        # To the first octet of the ID, which is the root there.
+        pytest.param(
+            raw_message(question=b"\xc0\0\0\1\0\1", sections=((), (), (encode_opt(),))),
+            id="a-pointer-that-ends-as-the-root-does",
+        ),
         pytest.param(up(make_query())[:4] + b"\0\2" + up(make_query())[6:], id="two-questions"),
         pytest.param(make_query(), id="no-OPT"),
         pytest.param(make_query(payload=1232), id="another-OPT"),

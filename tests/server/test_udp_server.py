@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -10,6 +11,7 @@ import pytest
 from gevent import socket
 
 from nxdns.platform.address import ListenAddress
+from nxdns.server.datagrams import Datagrams
 from nxdns.server.handler import Handler, HandlerStats, Transport
 from nxdns.server.udp_server import UdpServer
 from tests.support.fake_clients import (
@@ -169,6 +171,64 @@ def test_queries_that_come_together_are_all_answered_after_some_that_came_alone(
                 sock.send(query)
             assert sorted(sock.recv(512) for _ in queries) == sorted(map(answer, queries))
     assert (server.stats.received, arrived(server)) == (41, 41)
+
+
+class _Arrivals:
+    """In the place of a socket: what has arrived, and how often nothing had."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+        self.in_vain = 0
+        self.recvmsg = self.sendto = self.sendmsg = self.recvfrom
+
+    def recvfrom(self, *_: object) -> tuple[bytes, tuple[str, int]]:
+        if not self.waiting:
+            self.in_vain += 1
+            raise BlockingIOError
+        return self.waiting.pop(0), ("127.0.0.1", 5353)
+
+
+def test_who_comes_alone_is_read_alone_and_all_who_are_there_in_the_very_next_turn() -> None:
+    sock = _Arrivals()
+    datagrams = Datagrams(
+        sock,
+        FixedHandler(b""),
+        "a name",
+        max_in_flight=8,
+        permits=lambda _: True,
+        reply_source=False,
+        fatal=(),
+    )
+    loop = SimpleNamespace(iteration=0)
+    datagrams._loop = loop
+
+    def read(turn: int, *arriving: int) -> tuple[int, int]:
+        """Of these, how many are left, and how often it was looked for more than there were."""
+        loop.iteration = turn
+        sock.waiting += [make_query(id_=number) for number in arriving]
+        in_vain = sock.in_vain
+        datagrams.read()
+        return len(sock.waiting), sock.in_vain - in_vain
+
+    assert read(10, 1) == (0, 1)
+    assert read(20, 2) == (0, 0)
+    assert read(30, 3, 4, 5) == (2, 0)
+    assert read(31) == (0, 1)
+    assert read(32, 6, 7) == (0, 1)
+    datagrams.drain(0)
+
+
+def test_all_that_has_come_is_read_from_a_server_that_leaves_its_port() -> None:
+    handler = Handler(EchoingClient())
+    server = UdpServer(LOOPBACK, handler)
+    with serving(server), udp_asker(server.bound) as sock:
+        sock.setblocking(False)
+        for number in range(300):
+            sock.send(make_query(id_=number))
+        server.leave_port()
+        gevent.spawn(server.stop, 10).get()
+    assert server.stats.received == 300
+    assert arrived(server) == accounted(handler, server)
 
 
 @EITHER_ADDRESS
