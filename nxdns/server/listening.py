@@ -42,9 +42,10 @@ class Missing:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody could ask there. Of a family that is off, nobody misses the loopback
-        address or the wildcard: a list that names them for both families suits any machine."""
-        return not (self.is_not_here and (self.address.is_loopback or self.address.is_wildcard))
+        """Whether anybody could ask there. Where IPv6 is off, nobody misses its loopback address
+        or its wildcard: a list that names them for both families suits any machine."""
+        at_any_machine = self.address.is_loopback or self.address.is_wildcard
+        return not (self.is_not_here and self.address.is_ipv6 and at_any_machine)
 
     def __str__(self) -> str:
         return f"cannot listen on {self.address}: {self.reason}"
