@@ -3,12 +3,14 @@
 import ipaddress
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gevent import socket
 
+from nxdns.logs.rarely import Rarely
 from tests.support.authority import NAME, Authority, Issued
 
 # A shell's background job ignores SIGINT, and so would all that is started here.
@@ -31,6 +33,22 @@ def only_loopback(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         return real(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", connect)
+
+
+@pytest.fixture(autouse=True)
+def nothing_told_later(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test hears, a minute later, what happened in one before it."""
+    made: list[Rarely] = []
+    real = Rarely.__init__
+
+    def init(self: Rarely, *arguments: Any, **keywords: Any) -> None:
+        real(self, *arguments, **keywords)
+        made.append(self)
+
+    monkeypatch.setattr(Rarely, "__init__", init)
+    yield
+    for each in made:
+        each.close()
 
 
 @pytest.fixture(scope="session")
